@@ -1,0 +1,319 @@
+//! Messages of a metadata target: operations, grouped in compounds.
+//!
+//! A compound runs its operations in order and stops at the first that fails; the last result is
+//! then [`Res::Failed`]. An operation that names [`crate::Fid::CURRENT`] means the file the
+//! operation before resolved, created or opened.
+
+use bytes::Bytes;
+
+use crate::attr::{Attr, FileKind, SetAttr, TimeSpec};
+use crate::fid::{Fid, FidRange};
+use crate::layout::{Layout, LayoutSpec};
+use crate::wire::List;
+
+/// Most operations in one compound.
+pub const MAX_OPS: usize = 256;
+/// Most supplementary groups a request carries (Linux's NGROUPS is 65,536; the first count).
+pub const MAX_GROUPS: usize = 64;
+
+crate::wire_struct! {
+    /// On whose behalf.
+    Cred {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Supplementary groups.
+        groups: List<u32>,
+    }
+    /// A request.
+    Compound {
+        /// On whose behalf.
+        cred: Cred,
+        /// At most [`MAX_OPS`].
+        ops: List<Op>,
+    }
+    /// An answer; as many results as operations ran.
+    CompoundReply {
+        /// In order.
+        results: List<Res>,
+    }
+    /// What an MDT says when a session opens ([`crate::mgs::Welcome::data`]).
+    Grant {
+        /// Identifiers the client may hand out.
+        fids: FidRange,
+        /// The client is the only one: it may cache everything until [`Recall`].
+        sole: bool,
+        /// Files up to this size live inline, in bytes.
+        dom_limit: u32,
+        /// Open handles of the session that the server still knows (after `resume`).
+        handles: List<u64>,
+    }
+    /// A call-back of an MDT ([`crate::ops::callback::RECALL`]).
+    Recall {
+        /// `R_*`.
+        what: u8,
+        /// The inode meant; NONE with `R_SOLE_*`.
+        fid: Fid,
+    }
+    /// A writer's report of what it did to a file's data.
+    SizeReport {
+        /// Size the writer made (the MDT keeps the larger unless `exact`).
+        size: u64,
+        /// The writer was alone: `size` is the truth, not a lower bound.
+        exact: bool,
+        /// 512-byte blocks over all objects, if known.
+        blocks: Option<u64>,
+        /// When data changed last; None: it did not.
+        mtime: Option<TimeSpec>,
+        /// When data was read last; None: unchanged.
+        atime: Option<TimeSpec>,
+    }
+    /// One entry of a directory.
+    DirEntry {
+        /// Position after this entry; stable while the entry lives.
+        cookie: u64,
+        /// Name.
+        name: Vec<u8>,
+        /// Inode.
+        fid: Fid,
+        /// What it is.
+        kind: FileKind,
+        /// Attributes, when asked for.
+        attr: Option<Attr>,
+    }
+    /// A lock, byte range or whole file.
+    LockDesc {
+        /// `L_POSIX` or `L_FLOCK`.
+        class: u8,
+        /// `F_RDLCK` 0, `F_WRLCK` 1, `F_UNLCK` 2 (Linux values).
+        kind: u8,
+        /// First byte.
+        start: u64,
+        /// Last byte (inclusive; u64::MAX: to the end).
+        end: u64,
+        /// Owner, unique within the client.
+        owner: u64,
+        /// Process, for F_GETLK.
+        pid: u32,
+    }
+}
+
+/// Give back the SOLE lease: another client is there.
+pub const R_SOLE_END: u8 = 1;
+/// The client is alone again: SOLE is granted.
+pub const R_SOLE_BEGIN: u8 = 2;
+/// Forget what is cached of one inode (data, attributes, names).
+pub const R_FORGET: u8 = 3;
+
+/// fcntl locks.
+pub const L_POSIX: u8 = 0;
+/// flock locks.
+pub const L_FLOCK: u8 = 1;
+
+/// Create: fail when the name exists.
+pub const C_EXCL: u8 = 1;
+/// Create: also open the file.
+pub const C_OPEN: u8 = 2;
+/// Create: an unnamed file (O_TMPFILE); `name` is empty, `dir` says where it belongs.
+pub const C_TMPFILE: u8 = 4;
+/// Create: truncate when it exists.
+pub const C_TRUNC: u8 = 8;
+
+/// Open for reading.
+pub const O_READ: u32 = 1;
+/// Open for writing.
+pub const O_WRITE: u32 = 2;
+/// Truncate.
+pub const O_TRUNC: u32 = 4;
+/// Open for execution: refused while a writer has it (ETXTBSY is the kernel's; unused).
+pub const O_EXEC: u32 = 8;
+/// Take the handle up again after the server restarted.
+pub const O_REOPEN: u32 = 16;
+/// The reply need not carry inline data.
+pub const O_NO_INLINE: u32 = 32;
+
+/// Readdir: give attributes.
+pub const RD_PLUS: u8 = 1;
+
+/// Rename: fail when the target exists (RENAME_NOREPLACE).
+pub const RN_NOREPLACE: u32 = 1;
+/// Rename: swap (RENAME_EXCHANGE).
+pub const RN_EXCHANGE: u32 = 2;
+
+crate::wire_enum! {
+    /// One operation. Each names the result it has when it succeeds.
+    Op {
+        /// Resolves a name (`.` and `..` too): [`Res::Entry`].
+        1 => Lookup { dir: Fid, name: Vec<u8> },
+        /// [`Res::Attr`].
+        2 => GetAttr { fid: Fid },
+        /// [`Res::Attr`]. Size: the caller cut the objects before (plain layouts).
+        3 => SetAttr { fid: Fid, set: SetAttr },
+        /// Makes any kind of inode: [`Res::Entry`]. `fid` is from the client's range.
+        4 => Create {
+            /// Where.
+            dir: Fid,
+            /// Name, empty with C_TMPFILE.
+            name: Vec<u8>,
+            /// The new inode.
+            fid: Fid,
+            /// Type and permission bits, before the umask.
+            mode: u32,
+            /// Ignored where the directory has a default ACL.
+            umask: u32,
+            /// Device number.
+            rdev: u64,
+            /// Target of a symlink, else empty.
+            target: Vec<u8>,
+            /// `C_*`.
+            flags: u8,
+            /// `O_*` when C_OPEN.
+            open: u32,
+        },
+        /// [`Res::Attr`] of the file.
+        5 => Link { fid: Fid, dir: Fid, name: Vec<u8> },
+        /// Removes a name; `rmdir` says which kind is meant: [`Res::Attr`] of what lost it.
+        6 => Unlink { dir: Fid, name: Vec<u8>, rmdir: bool },
+        /// [`Res::Renamed`].
+        7 => Rename { from_dir: Fid, from: Vec<u8>, to_dir: Fid, to: Vec<u8>, flags: u32 },
+        /// [`Res::Entries`]; begins after `cookie` (0: at the start). `.` and `..` are not among them.
+        8 => ReadDir { dir: Fid, cookie: u64, max_bytes: u32, flags: u8 },
+        /// [`Res::Data`].
+        9 => ReadLink { fid: Fid },
+        /// [`Res::Opened`].
+        10 => Open { fid: Fid, flags: u32, handle: u64 },
+        /// [`Res::Attr`].
+        11 => Close { fid: Fid, handle: u64, report: Option<SizeReport> },
+        /// A writer's report without close: [`Res::Attr`].
+        12 => Report { fid: Fid, report: SizeReport },
+        /// [`Res::Inline`]; EINVAL-free: a file that is not inline answers with its layout.
+        13 => ReadInline { fid: Fid },
+        /// Writes inline data; the file must fit the DoM limit, else EFBIG. `cut` first sets the
+        /// size. [`Res::Attr`].
+        14 => WriteInline { fid: Fid, offset: u64, data: Bytes, cut: Option<u64>, mtime: Option<TimeSpec> },
+        /// Chooses OSTs for a file that has none and marks it as being written:
+        /// [`Res::Layout`]. A file that holds inline data keeps it until [`Op::DropInline`]; only
+        /// one client at a time may move it (EAGAIN for others).
+        15 => BeginWrite { fid: Fid, size_hint: u64 },
+        /// The inline data is in the objects, durably enough: drop it. [`Res::Attr`].
+        16 => DropInline { fid: Fid, report: SizeReport },
+        /// A wish for a file without objects (EEXIST otherwise), or a directory's default:
+        /// [`Res::Attr`].
+        17 => SetLayout { fid: Fid, spec: LayoutSpec },
+        /// [`Res::LayoutInfo`].
+        18 => GetLayout { fid: Fid },
+        /// [`Res::Data`], ENODATA.
+        19 => GetXattr { fid: Fid, name: Vec<u8> },
+        /// `flags` as in setxattr(2): [`Res::Attr`].
+        20 => SetXattr { fid: Fid, name: Vec<u8>, value: Bytes, flags: u32 },
+        /// [`Res::Attr`].
+        21 => RemoveXattr { fid: Fid, name: Vec<u8> },
+        /// NUL-separated names: [`Res::Data`].
+        22 => ListXattr { fid: Fid },
+        /// [`Res::Statfs`].
+        23 => Statfs { },
+        /// Answers when everything this session was told is durable (invariant 2): [`Res::Done`].
+        24 => Sync { },
+        /// [`Res::Fids`].
+        25 => AllocFids { },
+        /// Takes (or with F_UNLCK gives back) a lock; `wait` parks the request until it is free
+        /// or cancelled: [`Res::Done`], EAGAIN, EDEADLK.
+        26 => Lock { fid: Fid, lock: LockDesc, wait: bool },
+        /// The first lock that stands in the way: [`Res::Conflict`].
+        27 => TestLock { fid: Fid, lock: LockDesc },
+        /// Ends the wait of an owner; the parked request answers EINTR: [`Res::Done`].
+        28 => CancelLock { fid: Fid, owner: u64, class: u8 },
+        /// Paths of a file from the root, one per link (at most 64): [`Res::Paths`].
+        29 => FidToPath { fid: Fid },
+        /// State of the target as JSON, for `status`: [`Res::Data`].
+        30 => Status { },
+    }
+}
+
+crate::wire_enum! {
+    /// The result of one operation.
+    Res {
+        /// The operation failed; those after it did not run.
+        0 => Failed { errno: u16 },
+        /// Nothing to tell.
+        1 => Done { },
+        /// An inode.
+        2 => Attr { attr: Attr },
+        /// A resolved or created name; `open` when asked for.
+        3 => Entry { attr: Attr, created: bool, open: Option<OpenInfo> },
+        /// Rename's outcome; `replaced` lost a link (or was exchanged).
+        4 => Renamed { moved: Attr, replaced: Option<Attr> },
+        /// Part of a directory.
+        5 => Entries { entries: List<DirEntry>, end: bool },
+        /// Bytes.
+        6 => Data { data: Bytes },
+        /// An open file.
+        7 => Opened { attr: Attr, open: OpenInfo },
+        /// Inline data, or the layout when the file is not inline.
+        8 => Inline { attr: Attr, data: Option<Bytes>, layout: Option<Layout> },
+        /// Where to write.
+        9 => Layout { attr: Attr, layout: Layout },
+        /// Layout of a file, wish of a file without objects, or default of a directory.
+        10 => LayoutInfo { layout: Option<Layout>, spec: Option<LayoutSpec> },
+        /// Space of the file system.
+        11 => Statfs { total: u64, free: u64, available: u64, files: u64, files_free: u64 },
+        /// Identifiers.
+        12 => Fids { range: FidRange },
+        /// A lock in the way, if any.
+        13 => Conflict { lock: Option<LockDesc> },
+        /// Paths.
+        14 => Paths { paths: List<Vec<u8>> },
+    }
+}
+
+crate::wire_struct! {
+    /// What an open gives.
+    OpenInfo {
+        /// Handle, unique within the session.
+        handle: u64,
+        /// Inline data, if the file is inline and the caller wants it.
+        inline: Option<Bytes>,
+        /// Layout, if the file has objects.
+        layout: Option<Layout>,
+        /// Another session has the file open for writing now.
+        shared: bool,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Wire;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes_of_a_compound() {
+        let c = Compound {
+            cred: Cred { uid: 1, gid: 2, groups: List(vec![3]) },
+            ops: List(vec![
+                Op::Lookup { dir: Fid::new(5, 6), name: b"ab".to_vec() },
+                Op::Open { fid: Fid::CURRENT, flags: O_READ, handle: 0 },
+            ]),
+        };
+        let mut expect = vec![1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0];
+        expect.extend([1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b']);
+        expect.push(10);
+        expect.extend([0xff; 12]);
+        expect.extend([0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(c.to_bytes(), expect);
+        assert_eq!(Compound::from_bytes(&expect), Ok(c));
+    }
+
+    proptest! {
+        #[test]
+        fn decoders_are_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(c) = Compound::from_bytes(&bytes) {
+                prop_assert_eq!(c.to_bytes(), bytes.clone());
+            }
+            if let Ok(r) = CompoundReply::from_bytes(&bytes) {
+                prop_assert_eq!(r.to_bytes(), bytes);
+            }
+        }
+    }
+}

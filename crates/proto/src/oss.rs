@@ -1,0 +1,199 @@
+//! Messages of an object storage target.
+//!
+//! Checksums (`sums`) are crc32c, one for each piece of the bulk cut at multiples of
+//! [`crate::CHECKSUM_BLOCK`] of the object's offset; the first and the last may be partial.
+
+use crate::layout::ObjectId;
+use crate::wire::List;
+use crate::{CHECKSUM_BLOCK, attr::TimeSpec};
+
+/// Write is durable before the answer (O_SYNC).
+pub const W_SYNC: u8 = 1;
+/// Write comes from an O_DIRECT open: the target may bypass its page cache.
+pub const W_DIRECT: u8 = 2;
+/// No checksums were computed (switched off): `sums` is empty.
+pub const W_NO_SUMS: u8 = 4;
+
+crate::wire_struct! {
+    /// Reads `[offset, offset+len)`; the answer is short at the end of the object.
+    Read {
+        /// The object; one that does not exist reads as empty.
+        object: ObjectId,
+        /// Where to begin.
+        offset: u64,
+        /// Bytes wanted, at most [`crate::MAX_BULK`].
+        len: u32,
+        /// `W_DIRECT`, `W_NO_SUMS`.
+        flags: u8,
+    }
+    /// Answer to [`Read`]; bytes are in the bulk part.
+    ReadReply {
+        /// Checksums of the bulk.
+        sums: List<u32>,
+    }
+    /// Writes the bulk at `offset`; the first write makes the object.
+    WriteReq {
+        /// The object.
+        object: ObjectId,
+        /// Where to begin.
+        offset: u64,
+        /// `W_*`.
+        flags: u8,
+        /// Checksums of the bulk.
+        sums: List<u32>,
+    }
+    /// Answer to a write, punch, copy or allocation.
+    Written {
+        /// Changes when the server restarted: unstable writes it took before may be gone.
+        verifier: u64,
+        /// Size of the object now.
+        size: u64,
+        /// 512-byte blocks of the object now.
+        blocks: u64,
+    }
+    /// Makes earlier writes of these objects durable; none named: of the whole target.
+    CommitReq {
+        /// The objects.
+        objects: List<ObjectId>,
+    }
+    /// Answer to a commit.
+    Committed {
+        /// As in [`Written`].
+        verifier: u64,
+    }
+    /// Changes a range without bytes.
+    Punch {
+        /// The object.
+        object: ObjectId,
+        /// Where to begin.
+        offset: u64,
+        /// Where to end (exclusive); ignored by `P_TRUNCATE`.
+        end: u64,
+        /// `P_*`.
+        how: u8,
+    }
+    /// Asks for sizes and times of objects.
+    Glimpse {
+        /// The objects.
+        objects: List<ObjectId>,
+    }
+    /// What is known of one object.
+    ObjectAttr {
+        /// Whether it exists.
+        exists: bool,
+        /// Bytes.
+        size: u64,
+        /// 512-byte blocks.
+        blocks: u64,
+        /// Last write.
+        mtime: TimeSpec,
+    }
+    /// Answer to [`Glimpse`], in its order.
+    Glimpsed {
+        /// One for each object.
+        objects: List<ObjectAttr>,
+    }
+    /// Removes objects; absent ones are no error.
+    Destroy {
+        /// The objects.
+        objects: List<ObjectId>,
+    }
+    /// Space of a target.
+    Statfs {
+        /// Bytes of the local file system.
+        total: u64,
+        /// Bytes free for writes.
+        free: u64,
+        /// Inodes of the local file system.
+        files: u64,
+        /// Inodes free.
+        files_free: u64,
+        /// Objects held.
+        objects: u64,
+    }
+    /// Finds data or a hole at or after `offset`; ENXIO beyond the object's end.
+    Seek {
+        /// The object.
+        object: ObjectId,
+        /// Where to begin.
+        offset: u64,
+        /// Hole (true) or data (false).
+        hole: bool,
+    }
+    /// Answer to [`Seek`].
+    Found {
+        /// Where it begins.
+        offset: u64,
+    }
+    /// Copies within this target, sharing extents where the local file system can.
+    CopyReq {
+        /// From.
+        from: ObjectId,
+        /// To.
+        to: ObjectId,
+        /// Offset in `from`.
+        from_offset: u64,
+        /// Offset in `to`.
+        to_offset: u64,
+        /// Bytes.
+        len: u64,
+    }
+    /// Reserves space for a range.
+    Allocate {
+        /// The object.
+        object: ObjectId,
+        /// Where to begin.
+        offset: u64,
+        /// Where to end (exclusive).
+        end: u64,
+        /// Do not grow the object's size.
+        keep_size: bool,
+    }
+}
+
+/// Cut (or grow) the object to `offset`.
+pub const P_TRUNCATE: u8 = 0;
+/// Free the range; it reads as zeros; the size stays.
+pub const P_HOLE: u8 = 1;
+/// The range reads as zeros and stays allocated; the size may not grow.
+pub const P_ZERO: u8 = 2;
+
+/// The checksums of `data` when it lies at `offset` of an object.
+pub fn sums(offset: u64, data: &[u8]) -> Vec<u32> {
+    let first = CHECKSUM_BLOCK - (offset % CHECKSUM_BLOCK as u64) as usize;
+    let (head, tail) = data.split_at(first.min(data.len()));
+    let head = (!head.is_empty()).then(|| crc32c::crc32c(head));
+    head.into_iter().chain(tail.chunks(CHECKSUM_BLOCK).map(crc32c::crc32c)).collect()
+}
+
+/// Checks `sums` against `data` at `offset`; the number of the first piece that differs.
+pub fn check_sums(offset: u64, data: &[u8], expect: &[u32]) -> Result<(), usize> {
+    let found = sums(offset, data);
+    if found.len() != expect.len() {
+        return Err(found.len().min(expect.len()));
+    }
+    match found.iter().zip(expect).position(|(a, b)| a != b) {
+        Some(i) => Err(i),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_cut_at_blocks_of_the_object() {
+        let data: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+        let s = sums(4000, &data);
+        assert_eq!(s.len(), 4);
+        assert_eq!(s[0], crc32c::crc32c(&data[..96]));
+        assert_eq!(s[1], crc32c::crc32c(&data[96..96 + 4096]));
+        assert_eq!(s[3], crc32c::crc32c(&data[96 + 8192..]));
+        assert_eq!(check_sums(4000, &data, &s), Ok(()));
+        let mut bad = data.clone();
+        bad[5000] ^= 1;
+        assert_eq!(check_sums(4000, &bad, &s), Err(2));
+        assert!(sums(5, &[]).is_empty());
+    }
+}
