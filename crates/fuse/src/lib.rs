@@ -1,1 +1,29 @@
-//! (skeleton)
+//! The kernel's FUSE protocol: requests in, replies and notifications out.
+//!
+//! A session layer for one mount: [`Mount::new`] attaches it, [`Session::new`] does the INIT exchange, [`Session::run`] serves a
+//! [`Filesystem`] until it is unmounted. Speaks 7.31 to 7.45 over /dev/fuse with one cloned descriptor per reader
+//! thread. It knows nothing of the file system it serves and never negotiates FUSE_WRITEBACK_CACHE.
+
+mod abi;
+mod buf;
+pub mod caps;
+mod channel;
+mod codec;
+mod dir;
+mod fs;
+mod interrupt;
+mod notify;
+mod reply;
+mod request;
+mod session;
+mod types;
+
+pub use buf::{AlignedBuf, POOL_FREE_MAX, WriteData};
+pub use dir::{DIR_BUF_MAX, DirBuf, DirPlusBuf};
+pub use fs::Filesystem;
+pub use interrupt::INTERRUPTED_MAX;
+pub use notify::Notifier;
+pub use reply::{Body, Data, Reply, Xattr};
+pub use request::Request;
+pub use session::{Config, InitInfo};
+pub use types::*;

@@ -1,0 +1,202 @@
+//! Page-aligned buffers and the pool they return to.
+//!
+//! A request is read so that the data of a WRITE begins on a page boundary: one page of head room lies before the data,
+//! and the read starts `HEADER_SPACE` bytes before the boundary. The pool keeps at most [`POOL_FREE_MAX`] idle buffers.
+
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes of head room before the data; the alignment too.
+const PAGE: usize = 4096;
+
+/// A request's header and the fixed part of a WRITE: what precedes the data.
+pub(crate) const HEADER_SPACE: usize = 80;
+
+/// Idle buffers a pool keeps; more are freed.
+pub const POOL_FREE_MAX: usize = 16;
+
+/// Smallest buffer the kernel accepts for a read, rounded up.
+pub(crate) const MIN_CAPACITY: usize = 8192;
+
+struct Raw {
+    base: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: Raw owns its allocation exclusively; the pointer is not tied to a thread.
+unsafe impl Send for Raw {}
+// SAFETY: shared access only reads through &self.
+unsafe impl Sync for Raw {}
+
+impl Raw {
+    fn layout(capacity: usize) -> Layout {
+        // Capacity is bounded by `Pool::new`, so this cannot overflow.
+        Layout::from_size_align(PAGE + capacity, PAGE).unwrap_or(Layout::new::<[u8; PAGE]>())
+    }
+
+    fn new(capacity: usize) -> Raw {
+        let layout = Raw::layout(capacity);
+        // SAFETY: the layout has a size of at least one page.
+        let base = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(base) {
+            Some(base) => Raw { base, capacity },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout, and freed once.
+        unsafe { dealloc(self.base.as_ptr(), Raw::layout(self.capacity)) }
+    }
+}
+
+/// Buffers of one capacity.
+pub(crate) struct Pool {
+    capacity: usize,
+    free: Mutex<Vec<Raw>>,
+}
+
+/// Largest capacity of a pool's buffers.
+pub(crate) const CAPACITY_MAX: usize = 64 << 20;
+
+impl Pool {
+    pub(crate) fn new(capacity: usize) -> Arc<Pool> {
+        let capacity = capacity.clamp(MIN_CAPACITY, CAPACITY_MAX).next_multiple_of(PAGE);
+        Arc::new(Pool { capacity, free: Mutex::new(Vec::with_capacity(POOL_FREE_MAX)) })
+    }
+
+    /// A buffer of length 0. Its memory may hold bytes of earlier requests.
+    pub(crate) fn get(self: &Arc<Pool>) -> AlignedBuf {
+        let raw = self.free.lock().pop();
+        let raw = raw.unwrap_or_else(|| Raw::new(self.capacity));
+        AlignedBuf { raw: Some(raw), start: PAGE, len: 0, pool: self.clone() }
+    }
+
+    fn put(&self, raw: Raw) {
+        let mut free = self.free.lock();
+        if free.len() < POOL_FREE_MAX {
+            free.push(raw);
+        }
+    }
+}
+
+/// An owned buffer whose bytes begin on a page boundary; returns to its pool when dropped.
+pub struct AlignedBuf {
+    /// None only while dropping.
+    raw: Option<Raw>,
+    start: usize,
+    len: usize,
+    pool: Arc<Pool>,
+}
+
+impl AlignedBuf {
+    /// The largest length.
+    pub fn capacity(&self) -> usize {
+        self.pool.capacity
+    }
+
+    /// Sets the length, at most to the capacity. Bytes that become visible are zero or left over from earlier requests.
+    pub fn set_len(&mut self, len: usize) {
+        self.start = PAGE;
+        self.len = len.min(self.capacity());
+    }
+
+    /// Everything a request may be read into: from `HEADER_SPACE` before the page boundary.
+    pub(crate) fn read_area(&mut self) -> &mut [u8] {
+        self.start = PAGE - HEADER_SPACE;
+        self.len = self.capacity() + HEADER_SPACE;
+        self
+    }
+
+    /// The first `len` bytes of the read area.
+    pub(crate) fn request(&self, len: usize) -> &[u8] {
+        let len = len.min(self.capacity() + HEADER_SPACE);
+        self.slice(PAGE - HEADER_SPACE, len)
+    }
+
+    fn slice(&self, start: usize, len: usize) -> &[u8] {
+        debug_assert!(start + len <= PAGE + self.capacity());
+        match &self.raw {
+            // SAFETY: start + len lies within the allocation (every caller bounds it), which was zeroed when it was
+            // made, so all bytes are initialised; &self keeps writers away.
+            Some(raw) => unsafe { std::slice::from_raw_parts(raw.base.as_ptr().add(start), len) },
+            None => &[],
+        }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.slice(self.start, self.len)
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.raw {
+            // SAFETY: as in `slice`; &mut self makes the access exclusive.
+            Some(raw) => unsafe {
+                std::slice::from_raw_parts_mut(raw.base.as_ptr().add(self.start), self.len)
+            },
+            None => &mut [],
+        }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.pool.put(raw);
+        }
+    }
+}
+
+/// The bytes of a write request, in the reader thread's buffer until taken.
+pub struct WriteData<'a> {
+    slot: &'a mut AlignedBuf,
+    len: usize,
+}
+
+impl<'a> WriteData<'a> {
+    /// The data is the first `len` bytes from the page boundary of `slot`.
+    pub(crate) fn new(slot: &'a mut AlignedBuf, len: usize) -> WriteData<'a> {
+        slot.set_len(len);
+        WriteData { len: slot.len(), slot }
+    }
+
+    /// Keeps the data beyond the call without copying it; the reader thread goes on with another buffer of the pool.
+    ///
+    /// The buffer has the capacity of the largest write, so small writes that are kept for long are better copied.
+    pub fn take(self) -> AlignedBuf {
+        let fresh = self.slot.pool.get();
+        std::mem::replace(self.slot, fresh)
+    }
+}
+
+impl Deref for WriteData<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.slot.slice(PAGE, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

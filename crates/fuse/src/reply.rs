@@ -1,0 +1,212 @@
+//! Typed answers: sent once, from any thread; a dropped one answers EIO.
+
+use crate::abi;
+use crate::channel::Responder;
+use crate::codec::{
+    attr_out, created_out, entry_out, file_lock_out, open_out, statfs_out, statx_out,
+};
+use crate::dir::{DirBuf, DirPlusBuf};
+use crate::types::*;
+use std::marker::PhantomData;
+use zerocopy::IntoBytes;
+
+/// The kind of an answer made of plain bytes (read, readlink).
+pub enum Data {}
+
+/// The kind of an answer to getxattr and listxattr.
+pub enum Xattr {}
+
+/// The pending answer to one request.
+///
+/// Sending costs one write to the kernel. It is an error of the program, not of the request, to drop it unsent: the
+/// caller then gets EIO.
+#[must_use = "a dropped reply answers EIO"]
+pub struct Reply<T> {
+    /// None once sent.
+    responder: Option<Responder>,
+    kind: PhantomData<fn(T)>,
+}
+
+impl<T> Reply<T> {
+    pub(crate) fn new(responder: Responder) -> Reply<T> {
+        Reply { responder: Some(responder), kind: PhantomData }
+    }
+
+    /// Answers with an errno.
+    pub fn err(mut self, errno: Errno) {
+        if let Some(r) = self.responder.take() {
+            r.error(errno);
+        }
+    }
+
+    /// Has the calling process been signalled since? Then the answer should be EINTR, soon.
+    pub fn is_interrupted(&self) -> bool {
+        self.responder.as_ref().is_some_and(Responder::is_interrupted)
+    }
+
+    /// Number of this request, unique in its session.
+    pub fn unique(&self) -> u64 {
+        self.responder.as_ref().map_or(0, |r| r.unique)
+    }
+
+    fn parts(mut self, parts: &[&[u8]]) {
+        if let Some(r) = self.responder.take() {
+            r.parts(parts);
+        }
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(r) = self.responder.take() {
+            r.error(Errno::EIO);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reply({})", self.unique())
+    }
+}
+
+/// Answers that are one value.
+pub trait Body: Sized {
+    #[doc(hidden)]
+    fn put(self, reply: Reply<Self>);
+}
+
+impl<T: Body> Reply<T> {
+    /// Answers with a value.
+    pub fn ok(self, value: T) {
+        value.put(self);
+    }
+
+    /// Answers with what a handler returned.
+    pub fn send(self, result: Result<T>) {
+        match result {
+            Ok(value) => value.put(self),
+            Err(errno) => self.err(errno),
+        }
+    }
+}
+
+macro_rules! body {
+    ($($ty:ty => |$value:ident| $parts:expr;)*) => {
+        $(impl Body for $ty {
+            fn put(self, reply: Reply<$ty>) {
+                let $value = self;
+                reply.parts($parts);
+            }
+        })*
+    };
+}
+
+body! {
+    () => |_v| &[];
+    Entry => |v| &[entry_out(&v).as_bytes()];
+    AttrOut => |v| &[attr_out(&v).as_bytes()];
+    Open => |v| &[open_out(&v).as_bytes()];
+    Created => |v| &[created_out(&v).as_bytes()];
+    Statfs => |v| &[statfs_out(&v).as_bytes()];
+    Statx => |v| &[statx_out(&v).as_bytes()];
+    FileLock => |v| &[file_lock_out(&v).as_bytes()];
+    u32 => |v| &[abi::WriteOut { size: v, padding: 0 }.as_bytes()];
+    DirBuf => |v| &[v.bytes()];
+    DirPlusBuf => |v| &[v.bytes()];
+}
+
+/// A position (lseek) or a number of bytes copied (copy_file_range).
+impl Body for u64 {
+    fn put(self, mut reply: Reply<u64>) {
+        if let Some(r) = reply.responder.take() {
+            r.number(self);
+        }
+    }
+}
+
+impl Body for IoctlOut {
+    fn put(self, reply: Reply<IoctlOut>) {
+        if self.data.len() > reply.limit() {
+            return reply.err(Errno::EIO);
+        }
+        let head = abi::IoctlOut { result: self.result, ..abi::IoctlOut::default() };
+        reply.parts(&[head.as_bytes(), &self.data]);
+    }
+}
+
+impl<T> Reply<T> {
+    /// Most bytes the kernel takes.
+    fn limit(&self) -> usize {
+        self.responder.as_ref().map_or(0, |r| r.limit as usize)
+    }
+}
+
+impl Reply<Data> {
+    /// Answers with bytes; more than were asked for are an error of the program (EIO).
+    pub fn bytes(self, data: &[u8]) {
+        self.slices(&[data]);
+    }
+
+    /// Answers with the slices one after the other, without copying them together.
+    pub fn slices(self, data: &[&[u8]]) {
+        if data.iter().map(|d| d.len()).sum::<usize>() > self.limit() {
+            return self.err(Errno::EIO);
+        }
+        self.parts(data);
+    }
+
+    /// Answers with what `fill` puts into a page-aligned buffer of the size asked for. It returns the number of bytes;
+    /// it must have written all of them, the buffer holds bytes of earlier requests.
+    pub fn fill(self, fill: impl FnOnce(&mut [u8]) -> Result<usize>) {
+        let limit = self.limit();
+        let Some(r) = self.responder.as_ref() else { return };
+        let mut buf = r.pool().get();
+        buf.set_len(limit);
+        match fill(&mut buf) {
+            Ok(n) if n <= buf.len() => self.parts(&[&buf[..n]]),
+            Ok(_) => self.err(Errno::EIO),
+            Err(errno) => self.err(errno),
+        }
+    }
+
+    /// Answers with what a handler returned.
+    pub fn send_bytes<B: AsRef<[u8]>>(self, result: Result<B>) {
+        match result {
+            Ok(data) => self.bytes(data.as_ref()),
+            Err(errno) => self.err(errno),
+        }
+    }
+}
+
+impl Reply<Xattr> {
+    /// The size the caller has room for; 0 asks only for the size.
+    pub fn size(&self) -> u32 {
+        self.limit() as u32
+    }
+
+    /// Answers with the whole value: gives its size when only that was asked for, ERANGE when there is too little room.
+    pub fn value(self, value: &[u8]) {
+        match self.limit() {
+            0 => self.value_size(value.len() as u32),
+            limit if value.len() > limit => self.err(Errno::ERANGE),
+            _ => self.parts(&[value]),
+        }
+    }
+
+    /// Answers a size query (`size()` is 0) without having the value.
+    pub fn value_size(self, size: u32) {
+        match self.limit() {
+            0 => self.parts(&[abi::GetxattrOut { size, padding: 0 }.as_bytes()]),
+            _ => self.err(Errno::EIO),
+        }
+    }
+
+    /// Answers with what a handler returned.
+    pub fn send_value<B: AsRef<[u8]>>(self, result: Result<B>) {
+        match result {
+            Ok(value) => self.value(value.as_ref()),
+            Err(errno) => self.err(errno),
+        }
+    }
+}
