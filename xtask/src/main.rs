@@ -1,1 +1,20 @@
-fn main() {}
+//! `cargo xtask`: everything that proves or measures the workspace.
+//!
+//! `cargo xtask test` installs what the checks need and runs them all; its last line is
+//! `N passed, N failed`. It never touches anything outside the target directory and its own
+//! scratch directory, apart from installing packages that are missing.
+
+mod checks;
+mod cli;
+mod cx;
+mod plan;
+mod proc;
+mod report;
+mod runner;
+mod steps;
+mod sweep;
+mod where_;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,77 @@
+//! The crates' own tests, each counted.
+
+use crate::cx::Cx;
+use crate::plan::Check;
+use crate::where_;
+use anyhow::{Result, bail};
+
+pub const CHECK: Check = Check {
+    name: "unit",
+    about: "cargo test of every crate, documentation examples included",
+    needs: &[],
+    limit: 1800,
+    weight: 2,
+    slow: false,
+    run,
+};
+
+fn run(cx: &Cx) -> Result<()> {
+    let jobs = (cx.set.jobs / 2).max(1).to_string();
+    let out = cx
+        .cmd("cargo")
+        .args(["test", "--workspace", "--no-fail-fast", "--jobs", &jobs])
+        .arg("--target-dir")
+        .arg(where_::target())
+        .cwd(where_::root())
+        .limit(1790)
+        .run()?;
+    println!("{}\n{}", out.errors(), out.text());
+    let (mut passed, mut failed) = (0, 0);
+    for line in out.text().lines() {
+        if let Some((p, f)) = totals(line) {
+            passed += p;
+            failed += f;
+        }
+        if let Some(name) = failed_test(line) {
+            cx.note(format!("failed: {name}"));
+        }
+    }
+    cx.add(passed, failed);
+    if out.timed_out {
+        bail!("time limit reached");
+    }
+    if !out.status.success() && failed == 0 {
+        bail!("cargo test failed, but no test did: a crate does not build, or a test crashed");
+    }
+    Ok(())
+}
+
+/// Passed and failed of a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ...`. An
+/// ignored test proves nothing and counts as failed.
+fn totals(line: &str) -> Option<(u64, u64)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let number = |word: &str| -> Option<u64> {
+        let before = &rest[..rest.find(word)?];
+        before.trim_end().rsplit([' ', ';']).next()?.parse().ok()
+    };
+    Some((number("passed")?, number("failed")? + number("ignored")?))
+}
+
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{failed_test, totals};
+
+    #[test]
+    fn totals_are_read_and_ignored_tests_count_as_failed() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 2 ignored; 0 measured; 0 filtered";
+        assert_eq!(totals(line), Some((12, 5)));
+        assert_eq!(totals("test result: ok. 0 passed; 0 failed; 0 ignored"), Some((0, 0)));
+        assert_eq!(totals("running 3 tests"), None);
+        assert_eq!(failed_test("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(failed_test("test a::b ... ok"), None);
+    }
+}

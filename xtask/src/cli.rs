@@ -1,0 +1,139 @@
+//! The command line of `cargo xtask`.
+
+use crate::cx::{Cx, Settings};
+use crate::plan::Check;
+use crate::runner::{Options, Runner};
+use crate::{checks, steps};
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tests and measures the workspace")]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run all checks, or those named
+    Test(Test),
+    /// Run one check in this process (used by `test`)
+    #[command(hide = true)]
+    One { settings: String },
+}
+
+#[derive(clap::Args)]
+struct Test {
+    /// Names of checks; all when none is given
+    names: Vec<String>,
+    /// List the checks and stop
+    #[arg(long)]
+    list: bool,
+    /// Smaller sizes, and without the slowest checks
+    #[arg(long)]
+    quick: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many slots checks may take at once (default: number of processors, at least 2)
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Test a release build
+    #[arg(long)]
+    release: bool,
+    /// Test this program instead of building one
+    #[arg(long, value_name = "FILE")]
+    pinstripe: Option<PathBuf>,
+    /// Keep the scratch directory
+    #[arg(long)]
+    keep: bool,
+    /// Also write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Minutes after which no check is started any more; those left have failed
+    #[arg(long, default_value_t = 38, value_name = "MINUTES")]
+    budget: u64,
+    /// Where the scratch directory is made; must be on a disk and open to every user
+    #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
+    scratch: PathBuf,
+}
+
+pub fn main() -> ExitCode {
+    let result = match Args::parse().what {
+        What::Test(args) => test(args),
+        What::One { settings } => one(&settings),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("xtask: {e:?}");
+            println!("0 passed, 1 failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test(args: Test) -> Result<bool> {
+    if args.list {
+        for check in checks::ALL {
+            println!("{:<16} {}", check.name, check.about);
+        }
+        return Ok(true);
+    }
+    let chosen = choose(&args.names, args.quick)?;
+    let jobs = args.jobs.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
+    });
+    let runner = Runner::new(
+        Options {
+            seed: args.seed,
+            quick: args.quick,
+            jobs,
+            release: args.release,
+            pinstripe: args.pinstripe,
+            keep: args.keep,
+            budget: Duration::from_secs(args.budget * 60),
+            scratch: args.scratch,
+        },
+        chosen,
+    )?;
+    let report = runner.run()?;
+    if let Some(file) = args.json {
+        std::fs::write(&file, serde_json::to_vec_pretty(&report)?)
+            .with_context(|| file.display().to_string())?;
+    }
+    report.print_end();
+    Ok(report.failed() == 0)
+}
+
+fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Check>> {
+    if names.is_empty() {
+        return Ok(checks::ALL.iter().copied().filter(|c| !(quick && c.slow)).collect());
+    }
+    names
+        .iter()
+        .map(|name| {
+            checks::ALL
+                .iter()
+                .copied()
+                .find(|c| c.name == name)
+                .with_context(|| format!("no check is called {name}; see --list"))
+        })
+        .collect()
+}
+
+fn one(settings: &str) -> Result<bool> {
+    let settings: Settings = serde_json::from_str(settings)?;
+    let all = checks::ALL.iter().copied();
+    let steps = steps::TOOL_STEPS.iter().chain([&steps::PACKAGES, &steps::BUILD]);
+    let Some(check) = all.chain(steps).find(|c| c.name == settings.name) else {
+        bail!("no check is called {}", settings.name)
+    };
+    println!("# {}: {} (seed {})", check.name, check.about, settings.seed);
+    Ok(Cx::new(settings).settle(check.run))
+}

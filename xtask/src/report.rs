@@ -1,0 +1,108 @@
+//! What a run prints: a line per check while it runs, the failures at the end, the totals last.
+
+use crate::cx::Tally;
+use crate::plan::Check;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Lines of a failed check's log shown at the end.
+const SHOWN: usize = 60;
+
+/// The outcome of one check.
+#[derive(Serialize)]
+pub struct Line {
+    pub name: String,
+    pub passed: u64,
+    pub failed: u64,
+    pub seconds: f64,
+    pub failures: Vec<String>,
+    pub notes: Vec<String>,
+    pub log: PathBuf,
+}
+
+impl Line {
+    pub fn new(check: &Check, tally: Tally, took: Duration, log: PathBuf) -> Self {
+        Self {
+            name: check.name.to_owned(),
+            passed: tally.passed,
+            failed: tally.failed,
+            seconds: took.as_secs_f64(),
+            failures: tally.failures,
+            notes: tally.notes,
+            log,
+        }
+    }
+}
+
+/// The outcome of a run.
+#[derive(Default, Serialize)]
+pub struct Report {
+    pub lines: Vec<Line>,
+    pub left_over: Vec<String>,
+}
+
+impl Report {
+    pub fn add(&mut self, line: Line) {
+        let word = if line.failed == 0 { "ok  " } else { "FAIL" };
+        let counts = format!("{} passed, {} failed", line.passed, line.failed);
+        println!("{word}  {:<16} {:>7.1} s  {counts}", line.name, line.seconds);
+        for note in &line.notes {
+            println!("      {:<16} {note}", "");
+        }
+        self.lines.push(line);
+    }
+
+    /// Records what a check left behind although it ended by itself.
+    pub fn left_over(&mut self, name: &str, things: Vec<String>) {
+        self.left_over.extend(things.into_iter().map(|t| format!("{name}: {t}")));
+    }
+
+    /// Adds the check that nothing was left over.
+    pub fn judge_left_over(&mut self) {
+        let failed = u64::from(!self.left_over.is_empty());
+        self.add(Line {
+            name: "leftovers".to_owned(),
+            passed: 1 - failed,
+            failed,
+            seconds: 0.0,
+            failures: Vec::new(),
+            notes: self.left_over.clone(),
+            log: PathBuf::new(),
+        });
+    }
+
+    pub fn passed(&self) -> u64 {
+        self.lines.iter().map(|l| l.passed).sum()
+    }
+
+    pub fn failed(&self) -> u64 {
+        self.lines.iter().map(|l| l.failed).sum()
+    }
+
+    /// Shows why checks failed and, last, the totals.
+    pub fn print_end(&self) {
+        for line in self.lines.iter().filter(|l| l.failed > 0) {
+            println!("\n---- {} ({} failed)", line.name, line.failed);
+            for name in &line.failures {
+                println!("  failed: {name}");
+            }
+            for note in &line.notes {
+                println!("  {note}");
+            }
+            print_log(&line.log);
+        }
+        println!("\n{} passed, {} failed", self.passed(), self.failed());
+    }
+}
+
+fn print_log(log: &Path) {
+    let Ok(bytes) = std::fs::read(log) else { return };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<_> = text.lines().collect();
+    let from = lines.len().saturating_sub(SHOWN);
+    println!("  the last {} of {} lines of {}:", lines.len() - from, lines.len(), log.display());
+    for line in &lines[from..] {
+        println!("  | {line}");
+    }
+}

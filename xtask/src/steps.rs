@@ -1,0 +1,171 @@
+//! Steps that make what checks need: packages, cargo tools, the program under test.
+
+use crate::cx::Cx;
+use crate::plan::{Check, Need};
+use crate::where_;
+use anyhow::{Context, Result, bail};
+
+/// A test-only cargo tool, its pinned version and its program.
+pub struct Tool {
+    pub name: &'static str,
+    pub version: &'static str,
+}
+
+/// Every cargo tool a check may name.
+pub const TOOLS: &[Tool] = &[
+    Tool { name: "pjdfstest", version: "0.2.2" },
+    Tool { name: "fsx", version: "0.3.2" },
+    Tool { name: "cargo-deny", version: "0.20.2" },
+];
+
+/// The program each package is missed by; none means ask dpkg.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("fuse3", "fusermount3"),
+    ("bindfs", "bindfs"),
+    ("rsync", "rsync"),
+    ("sqlite3", "sqlite3"),
+    ("acl", "setfacl"),
+    ("attr", "setfattr"),
+    ("e2fsprogs", "mkfs.ext4"),
+    ("iproute2", "ip"),
+    ("git", "git"),
+    ("xz-utils", "xz"),
+    ("fio", "fio"),
+    ("util-linux", "setpriv"),
+    ("mount", "losetup"),
+];
+
+pub const PACKAGES: Check = Check {
+    name: "packages",
+    about: "install the Debian packages that are missing",
+    needs: &[],
+    limit: 600,
+    weight: 1,
+    slow: false,
+    run: packages,
+};
+
+pub const BUILD: Check = Check {
+    name: "build",
+    about: "build the program under test",
+    needs: &[],
+    limit: 1500,
+    weight: 3,
+    slow: false,
+    run: build,
+};
+
+pub const TOOL_STEPS: &[Check] =
+    &[tool_step("pjdfstest"), tool_step("fsx"), tool_step("cargo-deny")];
+
+const fn tool_step(name: &'static str) -> Check {
+    Check {
+        name,
+        about: "install a cargo tool",
+        needs: &[],
+        limit: 1200,
+        weight: 1,
+        slow: false,
+        run: tool,
+    }
+}
+
+/// Whether `package` is missing, judged by its program.
+pub fn missing(package: &str) -> bool {
+    let program = PROGRAMS.iter().find(|(p, _)| *p == package).map_or(package, |(_, prog)| prog);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    !std::env::split_paths(&path).chain(sbin).any(|dir| dir.join(program).exists())
+}
+
+/// Whether a tool of the right version is there already.
+pub fn tool_ready(name: &str) -> bool {
+    let Some(tool) = TOOLS.iter().find(|t| t.name == name) else { return false };
+    let program = where_::tools().join("bin").join(name);
+    let said = std::process::Command::new(program).arg("--version").output();
+    said.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(tool.version))
+}
+
+fn packages(cx: &Cx) -> Result<()> {
+    let wanted: Vec<_> = cx.set.wanted.iter().filter(|p| missing(p)).collect();
+    if wanted.is_empty() {
+        println!("nothing is missing");
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("these packages are missing and only root can install them: {wanted:?}");
+    }
+    let apt = || cx.cmd("apt-get").env("DEBIAN_FRONTEND", "noninteractive").limit(500);
+    apt().args(["-q", "update"]).ok()?;
+    apt()
+        .args(["-q", "install", "--yes", "--no-install-recommends"])
+        .args(&wanted)
+        .ok()
+        .context("installing packages")?;
+    Ok(())
+}
+
+fn tool(cx: &Cx) -> Result<()> {
+    let name = cx.set.name.as_str();
+    if tool_ready(name) {
+        println!("{name} is there");
+        return Ok(());
+    }
+    let tool = TOOLS.iter().find(|t| t.name == name).context("unknown tool")?;
+    let jobs = (cx.set.jobs / 2).max(1).to_string();
+    let out = cx
+        .cmd("cargo")
+        .args(["install", "--locked", "--jobs", &jobs, "--version", tool.version, tool.name])
+        .arg("--root")
+        .arg(where_::tools())
+        .arg("--target-dir")
+        .arg(where_::tools().join("build"))
+        .cwd("/")
+        .env_remove("CARGO_TARGET_DIR")
+        .limit(1190)
+        .ok()?;
+    println!("{}", out.tail());
+    Ok(())
+}
+
+/// The cargo profile of the program under test.
+pub fn profile(release: bool) -> &'static str {
+    if release { "release" } else { "ci" }
+}
+
+fn build(cx: &Cx) -> Result<()> {
+    let profile = profile(cx.set.release);
+    let mut cmd = cx
+        .cmd("cargo")
+        .args(["build", "--profile", profile, "-p", "pinstripe", "-p", "pinstripe-fuzz"])
+        .arg("--target-dir")
+        .arg(where_::target())
+        .cwd(where_::root())
+        .limit(1490);
+    cmd = cmd.args(["--jobs", &cx.set.jobs.to_string()]);
+    println!("{}", cmd.ok()?.tail());
+    let built = where_::target().join(profile);
+    // Other users must reach the program, and a rebuild during the run must not change it.
+    let bin = cx.set.pinstripe.parent().context("no directory for the program")?;
+    std::fs::create_dir_all(bin)?;
+    std::fs::copy(built.join("pinstripe"), &cx.set.pinstripe)?;
+    std::fs::copy(built.join("pinstripe-fuzz"), bin.join("pinstripe-fuzz"))?;
+    Ok(())
+}
+
+/// Names of the steps a check waits for.
+pub fn steps_of(check: &Check) -> Vec<&'static str> {
+    let mut steps: Vec<_> = check.needs_tools().collect();
+    if check.needs_packages().next().is_some() {
+        steps.push(PACKAGES.name);
+    }
+    if check.needs_build() {
+        steps.push(BUILD.name);
+    }
+    steps
+}
+
+/// Whether the check may run as this user.
+pub fn allowed(check: &Check) -> bool {
+    !check.needs.contains(&Need::Root) || rustix::process::geteuid().is_root()
+}
