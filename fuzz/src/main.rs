@@ -9,7 +9,7 @@ use mutate::Mutator;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use targets::{TARGETS, Target};
+use targets::Target;
 
 /// Longest input tried, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -49,8 +49,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let all = targets::all();
     let chosen: Vec<_> =
-        TARGETS.iter().filter(|t| args.only.as_ref().is_none_or(|name| name == t.name)).collect();
+        all.iter().filter(|t| args.only.as_ref().is_none_or(|name| name == t.name)).collect();
     if chosen.is_empty() {
         eprintln!("pinstripe-fuzz: no such target");
         return ExitCode::from(2);
@@ -88,8 +89,12 @@ fn run(target: &Target, share: Duration, seed: u64, crashes: &Path) -> Result<u6
             inputs += 1;
             let what = match result {
                 Err(_) => "panicked",
-                Ok(()) if start.elapsed() > SLOW => "took more than 5 s",
-                Ok(()) => continue,
+                Ok(_) if start.elapsed() > SLOW => "took more than 5 s",
+                Ok(true) => {
+                    mutator.keep(input);
+                    continue;
+                }
+                Ok(false) => continue,
             };
             let file = crashes.join(format!("{}-{seed}-{inputs}", target.name));
             let kept =

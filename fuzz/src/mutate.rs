@@ -20,10 +20,15 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
+/// Most accepted inputs kept for further mutation, above those given.
+const KEPT: usize = 1024;
+
 /// Makes inputs from a corpus; the same seed makes the same inputs.
 pub struct Mutator {
     state: u64,
     corpus: Vec<Vec<u8>>,
+    /// The first so many are never replaced.
+    given: usize,
 }
 
 impl Mutator {
@@ -31,7 +36,18 @@ impl Mutator {
         corpus.push(Vec::new());
         corpus.push(vec![0; 64]);
         corpus.push(vec![0xff; 64]);
-        Self { state: seed, corpus }
+        let given = corpus.len();
+        Self { state: seed, corpus, given }
+    }
+
+    /// Adds an accepted input, so that later ones build on it; replaces an old one when full.
+    pub fn keep(&mut self, input: Vec<u8>) {
+        if self.corpus.len() < KEPT + self.given {
+            self.corpus.push(input);
+        } else {
+            let at = self.below(self.corpus.len() - self.given) + self.given;
+            self.corpus[at] = input;
+        }
     }
 
     /// SplitMix64.

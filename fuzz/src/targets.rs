@@ -1,13 +1,36 @@
 //! What is fuzzed: each decoder with the valid bytes it starts from.
 
+mod lov;
+mod wire;
+
 /// One decoder.
 pub struct Target {
     pub name: &'static str,
     /// Valid inputs to damage.
     pub corpus: fn() -> Vec<Vec<u8>>,
-    /// Must return for any bytes.
-    pub decode: fn(&[u8]),
+    /// Returns for any bytes; the answer is whether they were accepted.
+    pub decode: fn(&[u8]) -> bool,
 }
 
 /// Every decoder of bytes from wire or disk.
-pub const TARGETS: &[Target] = &[];
+pub fn all() -> Vec<Target> {
+    let mut all = wire::targets();
+    all.extend(lov::targets());
+    all
+}
+
+/// Inputs that `decode` accepts among a leading tag byte and zeros of every length up to `longest`.
+pub fn tagged_zeros(decode: fn(&[u8]) -> bool, longest: usize) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    for tag in 0..=u8::MAX {
+        for length in 0..longest {
+            let mut input = vec![0; length + 1];
+            input[0] = tag;
+            if decode(&input) {
+                found.push(input);
+                break;
+            }
+        }
+    }
+    found
+}

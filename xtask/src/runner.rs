@@ -180,6 +180,7 @@ impl Runner {
             .args(["one", &serde_json::to_string(&settings)?])
             .env(TAG, tag(&settings.scratch))
             .env("TMPDIR", &settings.scratch)
+            .env("RUST_LIB_BACKTRACE", "0")
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
