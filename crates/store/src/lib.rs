@@ -14,6 +14,7 @@
 pub mod chain;
 mod committer;
 mod error;
+pub mod fjall_engine;
 pub mod memory;
 mod types;
 

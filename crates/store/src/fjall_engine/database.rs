@@ -1,0 +1,257 @@
+//! The fjall database under the engine: opening, reading, writing batches, and naming its failures.
+//!
+//! Role: the only file that speaks fjall. User keys carry the prefix `DATA`, commit records `META`,
+//! in one keyspace, so that a flush can never make one durable without the other. Assumption: fjall
+//! may panic on damaged files; every call that reads them is guarded. Never: decides what is true
+//! about the chain.
+
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use fjall::compaction::Leveled;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+
+use super::FjallOptions;
+use super::identity::DirLock;
+use crate::chain::{CommitRecord, RECORDS_KEPT};
+use crate::{Key, StoreError, Value, Write};
+
+/// First byte of the keys of commit records: `META`, then `sequence % RECORDS_KEPT` as u64 BE.
+const META: u8 = 0;
+/// First byte of every user key.
+const DATA: u8 = 1;
+const KEYSPACE: &str = "mdt";
+/// Threads for flushes and compactions.
+const WORKERS: usize = 1;
+/// Table files kept open.
+const OPEN_TABLES: usize = 128;
+
+/// An open database and the lock on its directory.
+pub(super) struct Handle {
+    db: Database,
+    keyspace: Keyspace,
+    dir: PathBuf,
+    // Last, so that the directory is free only when the database is closed.
+    _lock: DirLock,
+}
+
+/// Creates the database of a new store in `dir`, holding `record`.
+pub(super) fn create(
+    dir: &Path,
+    options: &FjallOptions,
+    record: &CommitRecord,
+) -> Result<(), StoreError> {
+    guard("create the database", || {
+        let db = builder(dir, options).open()?;
+        let strategy = Leveled::default().with_table_target_size(options.table_bytes);
+        let keyspace = db.keyspace(KEYSPACE, || {
+            KeyspaceCreateOptions::default()
+                .manual_journal_persist(true)
+                .max_memtable_size(options.memtable_bytes)
+                .compaction_strategy(std::sync::Arc::new(strategy))
+        })?;
+        let mut batch = db.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&keyspace, record_key(record.sequence), record.encode());
+        batch.commit()
+    })
+}
+
+fn builder(dir: &Path, options: &FjallOptions) -> fjall::DatabaseBuilder<Database> {
+    Database::builder(dir.join("fjall"))
+        .cache_size(options.cache_bytes)
+        .manual_journal_persist(true)
+        .max_journaling_size(options.journal_bytes.max(super::MIN_JOURNAL_BYTES))
+        .max_cached_files(Some(OPEN_TABLES))
+        .worker_threads(WORKERS)
+}
+
+impl Handle {
+    /// Opens the database of a formatted store; fjall replays its journal meanwhile.
+    pub(super) fn open(
+        dir: &Path,
+        options: &FjallOptions,
+        lock: DirLock,
+    ) -> Result<Self, StoreError> {
+        let path = dir.join("fjall");
+        // fjall would create what is missing, and an empty store is not the one that was formatted.
+        for needed in ["version", "keyspaces"] {
+            if !path.join(needed).exists() {
+                let text = format!("{} is missing", path.join(needed).display());
+                return Err(StoreError::Corrupt(text));
+            }
+        }
+        let (db, keyspace) = guard(&format!("open {}", path.display()), || {
+            let db = builder(dir, options).open()?;
+            let exists = db.keyspace_exists(KEYSPACE);
+            let keyspace = match exists {
+                true => Some(db.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?),
+                false => None,
+            };
+            Ok((db, keyspace))
+        })?;
+        let Some(keyspace) = keyspace else {
+            let text = format!("{} has lost its keyspace", path.display());
+            return Err(StoreError::Corrupt(text));
+        };
+        Ok(Handle { db, keyspace, dir: dir.to_path_buf(), _lock: lock })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes of the database on disk.
+    pub(super) fn used(&self) -> Result<u64, StoreError> {
+        guard("measure the database", || self.db.disk_space())
+    }
+
+    /// Puts one commit and its record in a batch and writes it, not yet durably.
+    pub(super) fn write(
+        &self,
+        record: &CommitRecord,
+        mut writes: Vec<Write>,
+    ) -> Result<(), StoreError> {
+        // Writes of one batch share a sequence number, so each key may occur only once: the last counts.
+        writes.sort_by(|a, b| a.key().cmp(b.key()));
+        let mut batch = self.db.batch().durability(None);
+        let mut key = Vec::with_capacity(256);
+        let mut writes = writes.into_iter().peekable();
+        while let Some(write) = writes.next() {
+            if writes.peek().is_some_and(|next| next.key() == write.key()) {
+                continue;
+            }
+            key.clear();
+            key.push(DATA);
+            key.extend_from_slice(write.key());
+            match write {
+                Write::Put(_, value) => batch.insert(&self.keyspace, key.as_slice(), value),
+                Write::Del(_) => batch.remove(&self.keyspace, key.as_slice()),
+            }
+        }
+        batch.insert(&self.keyspace, record_key(record.sequence), record.encode());
+        guard("write a commit", || batch.commit())
+    }
+
+    /// fdatasync of the journal.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        guard("sync the journal", || self.db.persist(PersistMode::SyncData))
+    }
+
+    /// Every kept commit record that decodes; the first that does not is the error.
+    pub(super) fn records(&self) -> Result<Vec<CommitRecord>, StoreError> {
+        let found = guard("read the commit records", || {
+            let view = self.db.snapshot();
+            let range = (Bound::Included(vec![META]), Bound::Excluded(vec![DATA]));
+            view.range(&self.keyspace, range)
+                .take(RECORDS_KEPT as usize + 1)
+                .map(|entry| entry.into_inner())
+                .collect::<fjall::Result<Vec<_>>>()
+        })?;
+        let decode = |(key, value): &(fjall::Slice, fjall::Slice)| {
+            let record = CommitRecord::decode(value)?;
+            if key[..] != record_key(record.sequence) {
+                let text = format!("commit record {} is out of place", record.sequence);
+                return Err(StoreError::Corrupt(text));
+            }
+            Ok(record)
+        };
+        found.iter().map(decode).collect()
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let found = guard("read", || self.keyspace.get(data_key(key)))?;
+        // Copied, so that a caller that keeps it does not keep the block it came from.
+        Ok(found.map(|v| Value::copy_from_slice(&v)))
+    }
+
+    pub(super) fn view(&self) -> fjall::Snapshot {
+        self.db.snapshot()
+    }
+
+    pub(super) fn get_at(
+        &self,
+        view: &fjall::Snapshot,
+        key: &[u8],
+    ) -> Result<Option<Value>, StoreError> {
+        let found = guard("read", || view.get(&self.keyspace, data_key(key)))?;
+        Ok(found.map(|v| Value::copy_from_slice(&v)))
+    }
+
+    pub(super) fn scan_at(
+        &self,
+        view: &fjall::Snapshot,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(Vec::new());
+        }
+        let end = to.map_or(vec![DATA + 1], data_key);
+        guard("scan", || {
+            let range = (Bound::Included(data_key(from)), Bound::Excluded(end));
+            view.range(&self.keyspace, range)
+                .take(limit)
+                .map(|entry| {
+                    let (key, value) = entry.into_inner()?;
+                    Ok((key[1..].to_vec(), Value::copy_from_slice(&value)))
+                })
+                .collect()
+        })
+    }
+}
+
+fn data_key(key: &[u8]) -> Vec<u8> {
+    let mut b = Vec::with_capacity(key.len() + 1);
+    b.push(DATA);
+    b.extend_from_slice(key);
+    b
+}
+
+fn record_key(sequence: u64) -> [u8; 9] {
+    let mut b = [META; 9];
+    b[1..].copy_from_slice(&(sequence % RECORDS_KEPT).to_be_bytes());
+    b
+}
+
+/// Runs a fjall call; a panic or an error becomes a `StoreError` that says what was being done.
+fn guard<T>(doing: &str, call: impl FnOnce() -> fjall::Result<T>) -> Result<T, StoreError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(e)) => Err(translate(doing, &e)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no reason given");
+            Err(StoreError::Corrupt(format!("cannot {doing}: {text}")))
+        }
+    }
+}
+
+fn translate(doing: &str, e: &fjall::Error) -> StoreError {
+    use fjall::{Error, LsmError};
+    match e {
+        Error::Io(e) | Error::Storage(LsmError::Io(e)) => match e.kind() {
+            // Files end early or are absent: damage, not a failing system call.
+            std::io::ErrorKind::NotFound
+            | std::io::ErrorKind::UnexpectedEof
+            | std::io::ErrorKind::InvalidData => {
+                StoreError::Corrupt(format!("cannot {doing}: {e}"))
+            }
+            _ => StoreError::io(doing, e),
+        },
+        Error::Locked => {
+            StoreError::Busy { path: "the database".into(), owner: "another process".into() }
+        }
+        Error::Poisoned => StoreError::Uncertain(format!(
+            "cannot {doing}: an earlier write, flush or compaction failed"
+        )),
+        Error::InvalidVersion(_) => StoreError::Corrupt(format!(
+            "cannot {doing}: not a fjall 3 database, or a newer program's"
+        )),
+        other => StoreError::Corrupt(format!("cannot {doing}: {other:?}")),
+    }
+}

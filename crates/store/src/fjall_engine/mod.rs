@@ -1,0 +1,237 @@
+//! The embedded default engine: a fjall 3 database on a local directory.
+//!
+//! Role: [`format`], [`acquire`] and [`open_read_only`] a store directory, whose files
+//! `docs/format.d/store.md` lists. Assumptions: the file system keeps what fdatasync returned for,
+//! and `flock` works on it. Never: opens a store that is behind what it or its clients know was
+//! committed (invariant 11), except where [`FjallOptions::accept_rolled_back`] says so.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::chain::{self, CommitRecord};
+use crate::committer::Committer;
+use crate::{AcquireInfo, Commit, Done, Key, Snapshot, Store, StoreError, Usage, Value};
+
+mod backend;
+pub mod committed;
+mod database;
+pub mod identity;
+mod space;
+
+use backend::FjallBackend;
+use committed::CommittedFile;
+use database::Handle;
+
+/// Smallest limit fjall takes for its journals.
+pub const MIN_JOURNAL_BYTES: u64 = 64 << 20;
+
+/// How a store uses memory and disk. `memtable_bytes` and `table_bytes` count when it is formatted,
+/// the rest whenever it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FjallOptions {
+    /// Memory for blocks that were read.
+    pub cache_bytes: u64,
+    /// Limit of all journals, at least [`MIN_JOURNAL_BYTES`]. What they hold is replayed at start.
+    pub journal_bytes: u64,
+    /// Writes held in memory before they go to a table.
+    pub memtable_bytes: u64,
+    /// Size of a table; a compaction needs room for several.
+    pub table_bytes: u64,
+    /// Room to keep free: commits with puts are refused below it, those of deletes only below a quarter of it.
+    pub reserve_bytes: u64,
+    /// Open a store even if its tail is lost. For an operator who has no better copy.
+    pub accept_rolled_back: bool,
+}
+
+impl Default for FjallOptions {
+    fn default() -> Self {
+        FjallOptions {
+            cache_bytes: 16 << 20,
+            journal_bytes: MIN_JOURNAL_BYTES,
+            memtable_bytes: 8 << 20,
+            table_bytes: 8 << 20,
+            reserve_bytes: 16 << 20,
+            accept_rolled_back: false,
+        }
+    }
+}
+
+/// Makes an empty or absent directory a store. Refuses one that holds anything.
+pub fn format(dir: &Path, options: &FjallOptions) -> Result<(), StoreError> {
+    let doing = |what: &str| format!("{what} {}", dir.display());
+    std::fs::create_dir_all(dir).map_err(|e| StoreError::io(doing("create"), e))?;
+    let mut entries = std::fs::read_dir(dir).map_err(|e| StoreError::io(doing("read"), e))?;
+    // A mounted file system's root is as good as empty.
+    if let Some(entry) = entries.find(|e| e.as_ref().is_ok_and(|e| e.file_name() != "lost+found")) {
+        let name = entry.map(|e| e.file_name()).unwrap_or_default();
+        return Err(StoreError::Invalid(format!(
+            "{} is not empty (it holds {}); choose another directory",
+            dir.display(),
+            name.display()
+        )));
+    }
+    let first = CommitRecord::format();
+    database::create(dir, options, &first)?;
+    identity::write_new(dir, "committed", &committed::initial(&first))?;
+    // Last: without it the directory is no store.
+    identity::write_new(dir, "STORE", &identity::encode())
+}
+
+/// Takes the store in `dir` over for `owner` (a name for people) and durably bumps its epoch.
+///
+/// `Busy` if it is in use, `Invalid` if there is none, `RolledBack` if it ends before
+/// `known_committed` or before what it had itself committed.
+pub fn acquire(
+    dir: &Path,
+    owner: &str,
+    known_committed: u64,
+    options: &FjallOptions,
+) -> Result<Box<dyn Store>, StoreError> {
+    let mut opened = open(dir, owner, options)?;
+    if opened.newest.last < known_committed && !options.accept_rolled_back {
+        return Err(StoreError::RolledBack { known: known_committed, found: opened.newest.last });
+    }
+    let head = opened.newest.acquire();
+    opened.handle.write(&head, Vec::new())?;
+    opened.handle.sync()?;
+    opened.committed.note(&head)?;
+    opened.committed.sync()?;
+    tracing::debug!(owner, epoch = head.epoch, last = head.last, "store acquired");
+    let handle = Arc::new(opened.handle);
+    let backend = FjallBackend::new(handle.clone(), opened.committed, options.reserve_bytes);
+    Ok(Box::new(FjallStore {
+        info: AcquireInfo { epoch: head.epoch, last: head.last, chain: head.hash },
+        reserve: options.reserve_bytes,
+        committer: Committer::start(head, backend)?,
+        handle: RwLock::new(Some(handle)),
+    }))
+}
+
+/// A view of the store in `dir` for checking it. Changes neither epoch nor records, but locks the
+/// directory, and fjall recovers its journal: a half-written commit at its end is cut off.
+pub fn open_read_only(dir: &Path) -> Result<Box<dyn Snapshot>, StoreError> {
+    let opened = open(dir, "a read-only check", &FjallOptions::default())?;
+    let view = opened.handle.view();
+    Ok(Box::new(FjallSnapshot { view, handle: Arc::new(opened.handle) }))
+}
+
+struct Opened {
+    handle: Handle,
+    committed: CommittedFile,
+    newest: CommitRecord,
+}
+
+/// Locks and opens a store, and checks its chain against itself and the side file.
+fn open(dir: &Path, owner: &str, options: &FjallOptions) -> Result<Opened, StoreError> {
+    let lock = identity::lock(dir, owner)?;
+    let committed = CommittedFile::open(dir)?;
+    let handle = Handle::open(dir, options, lock)?;
+    let records = handle.records()?;
+    let newest = chain::verify(records.clone())?;
+    if let Some(known) = committed.newest()
+        && let Err(e) = known.check(&newest, &records)
+    {
+        match (&e, options.accept_rolled_back) {
+            (StoreError::RolledBack { .. }, true) => {
+                tracing::warn!(dir = %dir.display(), error = %e, "opened all the same, as asked");
+            }
+            _ => return Err(e),
+        }
+    }
+    Ok(Opened { handle, committed, newest })
+}
+
+/// A store on a directory; made by [`acquire`].
+struct FjallStore {
+    info: AcquireInfo,
+    reserve: u64,
+    // Before `handle`: commits end before the database is closed.
+    committer: Committer,
+    handle: RwLock<Option<Arc<Handle>>>,
+}
+
+impl FjallStore {
+    fn handle(&self) -> Result<Arc<Handle>, StoreError> {
+        self.handle.read().clone().ok_or(StoreError::Closed)
+    }
+}
+
+impl Store for FjallStore {
+    fn info(&self) -> AcquireInfo {
+        self.info
+    }
+
+    fn submit(&self, commit: Commit, done: Done) {
+        self.committer.submit(commit, done);
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        self.handle()?.get(key)
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>, StoreError> {
+        let handle = self.handle()?;
+        let view = handle.view();
+        keys.iter().map(|k| handle.get_at(&view, k)).collect()
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        let handle = self.handle()?;
+        let view = handle.view();
+        handle.scan_at(&view, from, to, limit)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, StoreError> {
+        let handle = self.handle()?;
+        let view = handle.view();
+        Ok(Box::new(FjallSnapshot { view, handle }))
+    }
+
+    fn usage(&self) -> Result<Usage, StoreError> {
+        let handle = self.handle()?;
+        Ok(Usage { used: handle.used()?, reserve: self.reserve, ..space::measure(handle.dir())? })
+    }
+
+    fn self_test(&self) -> Result<(), StoreError> {
+        let newest = chain::verify(self.handle()?.records()?)?;
+        if newest.last < self.info.last || newest.epoch != self.info.epoch {
+            return Err(StoreError::RolledBack { known: self.info.last, found: newest.last });
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.committer.close();
+        self.handle.write().take();
+        Ok(())
+    }
+}
+
+/// A stable view. Keeps the directory locked while it lives.
+struct FjallSnapshot {
+    // Before `handle`, so that the database it is a view of closes last.
+    view: fjall::Snapshot,
+    handle: Arc<Handle>,
+}
+
+impl Snapshot for FjallSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        self.handle.get_at(&self.view, key)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Key, Value)>, StoreError> {
+        self.handle.scan_at(&self.view, from, to, limit)
+    }
+}
