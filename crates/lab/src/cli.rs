@@ -1,0 +1,62 @@
+//! The command line of `pinstripe-lab`: each command works on any mounted directory.
+//!
+//! Exit codes: 0 all the same, 1 a difference or fault was found, 2 wrong usage or the run itself
+//! could not be done. `--json` prints one JSON object on standard output; everything meant for
+//! people goes to standard error.
+
+mod model;
+
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "pinstripe-lab", version, about = "Prove and measure a mounted file system")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON object on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Random operations compared with a local directory.
+    Model(model::Args),
+}
+
+/// What a command found.
+pub(crate) struct Verdict {
+    /// No difference, no fault.
+    pub same: bool,
+    pub json: serde_json::Value,
+    pub text: String,
+}
+
+impl Verdict {
+    pub(crate) fn new(same: bool, report: &impl Serialize, text: String) -> anyhow::Result<Self> {
+        Ok(Verdict { same, json: serde_json::to_value(report)?, text })
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Model(args) => model::run(args),
+    };
+    match result {
+        Ok(verdict) => {
+            eprintln!("{}", verdict.text);
+            if cli.json {
+                println!("{}", verdict.json);
+            }
+            ExitCode::from(u8::from(!verdict.same))
+        }
+        Err(error) => {
+            eprintln!("pinstripe-lab: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The few system calls that `rustix` does not offer in the raw form a file system test needs
+//! (negative lengths, unknown `whence`, open-file-description locks, shared mappings).
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+pub type Sys<T> = Result<T, i32>;
+
+pub(crate) fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+pub fn truncate(path: &CStr, len: i64) -> Sys<()> {
+    // SAFETY: `path` is a valid C string for the length of the call.
+    if unsafe { libc::truncate(path.as_ptr(), len) } == 0 { Ok(()) } else { Err(errno()) }
+}
+
+pub fn lseek(fd: BorrowedFd<'_>, off: i64, whence: i32) -> Sys<i64> {
+    // SAFETY: plain integers; the descriptor is borrowed for the call.
+    let at = unsafe { libc::lseek(fd.as_raw_fd(), off, whence) };
+    if at >= 0 { Ok(at) } else { Err(errno()) }
+}
+
+/// An open-file-description lock request; `test` asks F_OFD_GETLK and returns the type found.
+pub fn ofd_lock(fd: BorrowedFd<'_>, kind: i32, start: i64, len: i64, test: bool) -> Sys<i32> {
+    // SAFETY: flock is plain data, for which zero is a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    lock.l_start = start;
+    lock.l_len = len;
+    let command = if test { libc::F_OFD_GETLK } else { libc::F_OFD_SETLK };
+    // SAFETY: `lock` outlives the call and has the type the command expects.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) } {
+        0 => Ok(i32::from(lock.l_type)),
+        _ => Err(errno()),
+    }
+}
+
+/// A shared mapping of part of a file, unmapped on drop.
+pub struct Mapping {
+    addr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory owned by this value; access goes through &self/&mut self.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes (> 0) from `off`, which must be a multiple of the page size. The caller
+    /// keeps the file at least that long while it uses the mapping.
+    pub fn new(fd: BorrowedFd<'_>, off: u64, len: usize, write: bool) -> Sys<Self> {
+        let prot = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a fresh mapping at an address the kernel chooses; nothing else refers to it.
+        let addr = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                prot,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                off as libc::off_t,
+            )
+        };
+        if addr == libc::MAP_FAILED { Err(errno()) } else { Ok(Mapping { addr: addr.cast(), len }) }
+    }
+
+    /// Copies out of the mapping; the range must lie inside it.
+    pub fn read(&self, at: usize, out: &mut [u8]) {
+        assert!(at + out.len() <= self.len);
+        // SAFETY: the range was checked; volatile-free copy of bytes another process may change is
+        // what shared mappings are for, and any byte value is valid.
+        unsafe { std::ptr::copy_nonoverlapping(self.addr.add(at), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies into a writable mapping; the range must lie inside it.
+    pub fn write(&mut self, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= self.len);
+        // SAFETY: as for read; the mapping was made writable by the caller.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.addr.add(at), data.len()) }
+    }
+
+    /// msync(MS_SYNC) of the whole mapping.
+    pub fn sync(&self) -> Sys<()> {
+        // SAFETY: the range is exactly the mapping.
+        match unsafe { libc::msync(self.addr.cast(), self.len, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(errno()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no reference into it survives this value.
+        unsafe { libc::munmap(self.addr.cast(), self.len) };
+    }
+}
+
+/// A heap buffer whose start is aligned to 4,096 bytes, for O_DIRECT.
+pub struct Aligned {
+    raw: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    pub fn new(len: usize) -> Self {
+        let raw = vec![0u8; len + 4096];
+        let start = raw.as_ptr().align_offset(4096);
+        Aligned { raw, start, len }
+    }
+
+    pub fn filled(data: &[u8]) -> Self {
+        let mut buffer = Self::new(data.len());
+        buffer.copy_from_slice(data);
+        buffer
+    }
+}
+
+impl std::ops::Deref for Aligned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.raw[self.start..self.start + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.raw[self.start..self.start + self.len]
+    }
+}
