@@ -43,8 +43,6 @@ layouts! {
     StatfsOut { st: Kstatfs }
     GetxattrOut { size: u32, padding: u32 }
     LkOut { lk: FileLock }
-    LseekOut { offset: u64 }
-    CopyFileRangeOut { bytes_copied: u64 }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     SxTime { sec: i64, nsec: u32, reserved: i32 }
     Statx {

@@ -10,20 +10,28 @@ pub mod caps;
 mod channel;
 mod codec;
 mod dir;
+mod dispatch;
 mod fs;
 mod interrupt;
+mod mount;
 mod notify;
+mod parse;
 mod reply;
 mod request;
 mod session;
 mod types;
+mod worker;
 
 pub use buf::{AlignedBuf, POOL_FREE_MAX, WriteData};
 pub use dir::{DIR_BUF_MAX, DirBuf, DirPlusBuf};
 pub use fs::Filesystem;
 pub use interrupt::INTERRUPTED_MAX;
+pub use mount::{
+    Atime, Mount, MountEntry, MountError, MountOptions, MountState, Mounted, PROBE_TIMEOUT,
+    detach_dead, inspect, mount_table, unmount,
+};
 pub use notify::Notifier;
 pub use reply::{Body, Data, Reply, Xattr};
 pub use request::Request;
-pub use session::{Config, InitInfo};
+pub use session::{Config, Handle, InitInfo, MAX_WRITE_LIMIT, Running, Session};
 pub use types::*;

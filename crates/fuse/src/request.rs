@@ -1,9 +1,10 @@
 //! Who asks: identity and extensions of a request, and whether it was interrupted.
 
-use crate::interrupt::Interrupts;
+use crate::channel::Channel;
 use std::sync::Arc;
 
 /// A request's circumstances. Its arguments are the handler's parameters.
+#[derive(Clone)]
 pub struct Request {
     pub(crate) unique: u64,
     pub(crate) nodeid: u64,
@@ -12,7 +13,7 @@ pub struct Request {
     pub(crate) pid: u32,
     pub(crate) supp_groups: Vec<u32>,
     pub(crate) security: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(crate) interrupts: Arc<Interrupts>,
+    pub(crate) channel: Arc<Channel>,
 }
 
 impl Request {
@@ -50,13 +51,13 @@ impl Request {
 
     /// Has the calling process been signalled since? Then the answer should be EINTR, soon.
     pub fn is_interrupted(&self) -> bool {
-        self.interrupts.is_interrupted(self.unique)
+        self.channel.shared.interrupts.is_interrupted(self.unique)
     }
 
     /// Calls `hook` once when the calling process is signalled (at once if it has been), on a reader thread, unless the
     /// request is answered first. The hook must not block; it may find that the answer is just being sent by another thread.
     pub fn on_interrupt(&self, hook: impl FnOnce() + Send + 'static) {
-        self.interrupts.register(self.unique, Box::new(hook));
+        self.channel.shared.interrupts.register(self.unique, Box::new(hook));
     }
 }
 
