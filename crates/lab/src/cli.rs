@@ -4,6 +4,7 @@
 //! could not be done. `--json` prints one JSON object on standard output; everything meant for
 //! people goes to standard error.
 
+mod exerciser;
 mod model;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +25,12 @@ struct Cli {
 enum Command {
     /// Random operations compared with a local directory.
     Model(model::Args),
+    /// Several processes hammer one directory and verify what they read.
+    Exerciser(exerciser::Args),
+    /// Several processes do anything to a few names; nothing may hang or fail oddly.
+    Racer(exerciser::Args),
+    #[command(hide = true)]
+    ExerciseWorker(exerciser::WorkerArgs),
 }
 
 /// What a command found.
@@ -45,6 +52,12 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Model(args) => model::run(args),
+        Command::Exerciser(args) => exerciser::run(args, false),
+        Command::Racer(args) => exerciser::run(args, true),
+        Command::ExerciseWorker(args) => match exerciser::work(&args) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => Err(error),
+        },
     };
     match result {
         Ok(verdict) => {

@@ -2,7 +2,10 @@
 //! and know nothing of the servers behind it.
 //!
 //! - [`model`]: random operations compared with a local directory.
+//! - [`exerciser`]: many processes on shared and private files, contents verified; and a racer.
 
 pub mod cli;
+pub mod exerciser;
 pub mod model;
+pub mod pattern;
 pub(crate) mod sys;
