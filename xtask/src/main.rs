@@ -7,12 +7,15 @@
 mod checks;
 mod cli;
 mod cx;
+mod fs;
 mod plan;
 mod proc;
+mod random;
 mod report;
 mod runner;
 mod steps;
 mod sweep;
+mod tree;
 mod where_;
 
 fn main() -> std::process::ExitCode {

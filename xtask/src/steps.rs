@@ -56,7 +56,10 @@ pub const BUILD: Check = Check {
 };
 
 pub const TOOL_STEPS: &[Check] =
-    &[tool_step("pjdfstest"), tool_step("fsx"), tool_step("cargo-deny")];
+    &[tool_step("install pjdfstest"), tool_step("install fsx"), tool_step("install cargo-deny")];
+
+/// What the name of a step that installs a tool begins with.
+const INSTALL: &str = "install ";
 
 const fn tool_step(name: &'static str) -> Check {
     Check {
@@ -106,7 +109,7 @@ fn packages(cx: &Cx) -> Result<()> {
 }
 
 fn tool(cx: &Cx) -> Result<()> {
-    let name = cx.set.name.as_str();
+    let name = cx.set.name.trim_start_matches(INSTALL);
     if tool_ready(name) {
         println!("{name} is there");
         return Ok(());
@@ -155,7 +158,8 @@ fn build(cx: &Cx) -> Result<()> {
 
 /// Names of the steps a check waits for.
 pub fn steps_of(check: &Check) -> Vec<&'static str> {
-    let mut steps: Vec<_> = check.needs_tools().collect();
+    let installs = |tool: &str| TOOL_STEPS.iter().find(|s| s.name.ends_with(tool)).map(|s| s.name);
+    let mut steps: Vec<_> = check.needs_tools().filter_map(installs).collect();
     if check.needs_packages().next().is_some() {
         steps.push(PACKAGES.name);
     }

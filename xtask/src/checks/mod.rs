@@ -1,14 +1,33 @@
 //! The checks, in the order they are started: what holds the build lock first, then the longest.
 
 mod deny;
+mod direct;
 mod fmt;
+mod fsx;
 mod fuzz;
+mod git;
 mod hygiene;
 mod lint;
+mod pjdfstest;
+mod smoke;
+mod sqlite;
+mod tarball;
 mod unit;
 
 use crate::plan::Check;
 
 /// Every check of `cargo xtask test`.
-pub const ALL: &[&Check] =
-    &[&fmt::CHECK, &hygiene::CHECK, &unit::CHECK, &lint::CHECK, &deny::CHECK, &fuzz::CHECK];
+pub const ALL: &[&Check] = &[
+    &fmt::CHECK,
+    &hygiene::CHECK,
+    &unit::CHECK,
+    &lint::CHECK,
+    &deny::CHECK,
+    &smoke::CHECK,
+    &fsx::CHECK,
+    &pjdfstest::CHECK,
+    &git::CHECK,
+    &tarball::CHECK,
+    &sqlite::CHECK,
+    &fuzz::CHECK,
+];
