@@ -1,1 +1,35 @@
-//! (skeleton)
+//! Sessions between clients and targets: framing, credits, bulk transfer, resumption.
+//!
+//! Role: a request goes to a target and its reply comes back, over TCP, a Unix socket or within
+//! the process, and survives the loss of the transport. Assumptions: peers may be hostile or
+//! broken; whatever one sends, only its own connection suffers (invariant 12). Never does: look
+//! into a body, other than those of the session's own set-up.
+//!
+//! Layers, from the bottom: [`Endpoint`] names a place; a link carries frames; a server session
+//! ([`SessionRef`]) and a client session ([`Session`]) hold what outlives a link.
+
+mod client;
+mod endpoint;
+mod error;
+mod keeper;
+mod key;
+mod link;
+mod local;
+mod message;
+mod server;
+
+pub use client::backoff::Backoff;
+pub use client::options::{ConnectOptions, Events, NoEvents};
+pub use client::stats::SessionStats;
+pub use client::{CallReply, Session};
+pub use endpoint::Endpoint;
+pub use error::NetError;
+pub use key::ClusterKey;
+pub use local::LocalServer;
+pub use message::{Reply, Request, Response};
+pub use server::Server;
+pub use server::options::ServerOptions;
+pub use server::responder::Responder;
+pub use server::service::{Closed, Service};
+pub use server::session::SessionRef;
+pub use server::stats::ServerStats;

@@ -1,0 +1,542 @@
+//! A session as the client keeps it: requests, credits, and which transport carries them.
+//!
+//! Role: every request gets exactly one answer or error, whatever transports come and go
+//! (invariant 4: what was sent before carries `F_RESENT`). Requests one thread submits go out in
+//! that order. Assumptions: whoever answers may do so on the very thread that sends, so nothing
+//! here calls out with the lock held. Never does: sleep, or block a thread that delivers replies.
+
+use super::{CallReply, SessionStats, runtime};
+use crate::keeper::{Kept, keeper};
+use crate::link::Link;
+use crate::message::{Frame, join};
+use crate::{ConnectOptions, Endpoint, NetError, Reply};
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use proto::frame::{F_CALLBACK, F_RESENT, Header};
+use proto::mgs::{Hello, Welcome};
+use proto::{WIRE_VERSION, ops};
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// How long [`crate::Session::close`] waits for the server to acknowledge.
+pub(crate) const GOODBYE_WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) type Done = Box<dyn FnOnce(Result<Reply, NetError>) + Send>;
+
+thread_local! {
+    /// Answers being delivered on this thread: it must not wait for room, only it makes room.
+    static DELIVERING: Cell<u32> = const { Cell::new(0) };
+}
+
+struct Delivering;
+
+impl Delivering {
+    fn enter() -> Delivering {
+        DELIVERING.set(DELIVERING.get() + 1);
+        Delivering
+    }
+}
+
+impl Drop for Delivering {
+    fn drop(&mut self) {
+        DELIVERING.set(DELIVERING.get() - 1);
+    }
+}
+
+struct Pending {
+    opcode: u16,
+    body: Bytes,
+    bulk: Vec<Bytes>,
+    done: Done,
+    deadline: Option<Instant>,
+    /// On the present transport.
+    sent: bool,
+    /// On any transport.
+    ever_sent: bool,
+}
+
+enum Phase {
+    Down,
+    Up(Arc<dyn Link>),
+    Closed(NetError),
+}
+
+struct State {
+    phase: Phase,
+    /// Counts attempts, so that a dead transport cannot speak for the session.
+    generation: u64,
+    endpoint: Endpoint,
+    welcome: Option<Welcome>,
+    next_xid: u64,
+    /// All requests without an answer.
+    pending: BTreeMap<u64, Pending>,
+    /// Those of them to send, in order.
+    queue: VecDeque<u64>,
+    /// Submitted while [`crate::Events::back`] runs: they go first.
+    replay: VecDeque<u64>,
+    replaying: Option<ThreadId>,
+    /// Sent on this transport and timed out here; the server still counts them.
+    abandoned: HashSet<u64>,
+    outstanding: usize,
+    credits: usize,
+    /// A thread is sending from the queue.
+    pumping: bool,
+    callbacks: HashSet<u64>,
+    next_tick: Option<Instant>,
+    goodbye: bool,
+    stats: SessionStats,
+}
+
+pub(crate) struct Core {
+    pub(crate) options: ConnectOptions,
+    pub(crate) moved: Arc<Notify>,
+    pub(crate) runtime: Handle,
+    this: Weak<Core>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Core {
+    pub(crate) fn new(endpoint: &Endpoint, options: ConnectOptions) -> Result<Arc<Core>, NetError> {
+        let runtime = runtime::handle()?;
+        let state = State {
+            phase: Phase::Down,
+            generation: 0,
+            endpoint: endpoint.clone(),
+            welcome: None,
+            next_xid: 1,
+            pending: BTreeMap::new(),
+            queue: VecDeque::new(),
+            replay: VecDeque::new(),
+            replaying: None,
+            abandoned: HashSet::new(),
+            outstanding: 0,
+            credits: 1,
+            pumping: false,
+            callbacks: HashSet::new(),
+            next_tick: None,
+            goodbye: false,
+            stats: SessionStats::default(),
+        };
+        let core = Arc::new_cyclic(|this| Core {
+            options,
+            moved: Arc::new(Notify::new()),
+            runtime,
+            this: this.clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let kept: Arc<dyn Kept> = core.clone();
+        keeper().add(&kept);
+        Ok(core)
+    }
+
+    /// Starts an attempt to connect: its generation, where to go, what to say.
+    pub(crate) fn begin(&self) -> Result<(u64, Endpoint, Hello), NetError> {
+        let mut state = self.state.lock();
+        if let Phase::Closed(e) = &state.phase {
+            return Err(e.clone());
+        }
+        state.generation += 1;
+        let o = &self.options;
+        let hello = Hello {
+            min_version: WIRE_VERSION,
+            max_version: WIRE_VERSION,
+            client: o.client,
+            fs: o.fs,
+            target: o.target.clone(),
+            features: o.features,
+            description: o.description.clone(),
+            resume: state.welcome.as_ref().map_or(0, |w| w.session),
+        };
+        Ok((state.generation, state.endpoint.clone(), hello))
+    }
+
+    /// The server let us in; tells [`crate::Events::back`] unless it is the first time.
+    pub(crate) fn welcomed(&self, welcome: Welcome) {
+        let mut state = self.state.lock();
+        let first = state.welcome.replace(welcome.clone()).is_none();
+        if first {
+            return;
+        }
+        state.replay.clear();
+        state.replaying = Some(std::thread::current().id());
+        drop(state);
+        self.options.events.back(&welcome);
+        self.state.lock().replaying = None;
+    }
+
+    /// The transport of attempt `generation` stands: sends what waits.
+    pub(crate) fn adopt(&self, generation: u64, link: Arc<dyn Link>) -> Result<(), NetError> {
+        let mut state = self.state.lock();
+        if let Phase::Closed(_) = state.phase {
+            drop(state);
+            link.close("closed");
+            return Err(NetError::Shutdown);
+        }
+        if state.generation != generation {
+            drop(state);
+            link.close("lost");
+            return Err(NetError::Lost("the connection broke while it was set up".into()));
+        }
+        state.phase = Phase::Up(link);
+        state.credits = state.welcome.as_ref().map_or(1, |w| usize::from(w.credits.max(1)));
+        state.requeue();
+        drop(state);
+        self.pump();
+        Ok(())
+    }
+
+    /// The transport of attempt `generation` is gone.
+    pub(crate) fn lost(&self, generation: u64, why: NetError) {
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            return;
+        }
+        state.generation += 1;
+        let phase = std::mem::replace(&mut state.phase, Phase::Down);
+        let link = match phase {
+            Phase::Up(link) => link,
+            other => {
+                state.phase = other;
+                self.changed.notify_all();
+                return;
+            }
+        };
+        state.stats.lost += 1;
+        state.abandoned.clear();
+        state.callbacks.clear();
+        state.replay.clear();
+        let failed = if self.options.reconnect {
+            state.requeue();
+            self.runtime.spawn(super::reconnect::run(self.this.clone()));
+            BTreeMap::new()
+        } else {
+            state.phase = Phase::Closed(why.clone());
+            std::mem::take(&mut state.pending)
+        };
+        self.changed.notify_all();
+        drop(state);
+        link.close("lost");
+        self.options.events.lost(&why);
+        self.fail(failed, &why);
+    }
+
+    fn fail(&self, requests: BTreeMap<u64, Pending>, why: &NetError) {
+        let _delivering = Delivering::enter();
+        for request in requests.into_values() {
+            (request.done)(Err(why.clone()));
+        }
+    }
+
+    pub(crate) fn submit(&self, opcode: u16, body: Vec<u8>, bulk: Vec<Bytes>, done: Done) {
+        if body.len() > proto::MAX_BODY as usize
+            || bulk.iter().map(Bytes::len).sum::<usize>() > proto::MAX_BULK as usize
+        {
+            return done(Err(NetError::Protocol("the request is larger than a frame".into())));
+        }
+        let mut state = self.state.lock();
+        if let Err(e) = self.wait_for_room(&mut state) {
+            drop(state);
+            return done(Err(e));
+        }
+        let deadline = self.options.request_timeout.map(|t| Instant::now() + t);
+        let xid = state.next_xid;
+        state.next_xid += 1;
+        let body = Bytes::from(body);
+        let request = Pending { opcode, body, bulk, done, deadline, sent: false, ever_sent: false };
+        state.pending.insert(xid, request);
+        self.watch(&mut state, deadline);
+        if state.replaying == Some(std::thread::current().id()) {
+            state.replay.push_back(xid);
+            return;
+        }
+        let straight = state.queue.is_empty() && !state.pumping && DELIVERING.get() == 0;
+        state.queue.push_back(xid);
+        if straight {
+            if let Some((link, frame)) = state.next_frame() {
+                drop(state);
+                link.send(frame);
+            }
+            return;
+        }
+        drop(state);
+        self.pump();
+    }
+
+    /// Waits below `max_waiting` (invariant 8), except on threads that must not wait.
+    fn wait_for_room(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NetError> {
+        let start = Instant::now();
+        let mut blocked = false;
+        loop {
+            if let Phase::Closed(e) = &state.phase {
+                return Err(e.clone());
+            }
+            let must_not_wait =
+                DELIVERING.get() > 0 || state.replaying == Some(std::thread::current().id());
+            if must_not_wait || state.pending.len() < self.options.max_waiting.max(1) {
+                return Ok(());
+            }
+            if !blocked {
+                state.stats.blocked += 1;
+                blocked = true;
+            }
+            match self.options.request_timeout {
+                None => self.changed.wait(state),
+                Some(after) => {
+                    if self.changed.wait_until(state, start + after).timed_out() {
+                        return Err(self.timeout(after));
+                    }
+                }
+            }
+        }
+    }
+
+    fn timeout(&self, after: Duration) -> NetError {
+        NetError::Timeout { target: self.options.target.clone(), after }
+    }
+
+    /// Sends from the queue what credits allow. One thread at a time, so that order is kept and an
+    /// answer given on the sending thread does not nest.
+    fn pump(&self) {
+        let mut state = self.state.lock();
+        if state.pumping {
+            return;
+        }
+        state.pumping = true;
+        while let Some((link, frame)) = state.next_frame() {
+            MutexGuard::unlocked(&mut state, || link.send(frame));
+        }
+        state.pumping = false;
+    }
+
+    /// A frame from the transport of attempt `generation`.
+    pub(crate) fn receive(&self, generation: u64, frame: Frame) -> Result<(), NetError> {
+        let header = frame.header;
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            return Ok(());
+        }
+        state.stats.bytes_received += (frame.body.len() + frame.bulk_len()) as u64;
+        if header.is_callback() {
+            return self.called(state, frame);
+        }
+        if !header.is_reply() {
+            return Err(NetError::Protocol("a request from the server".into()));
+        }
+        state.credits = usize::from(header.credits.get().max(1));
+        match header.opcode.get() {
+            ops::session::PING => {}
+            ops::session::DISCONNECT => {
+                state.goodbye = true;
+                self.changed.notify_all();
+            }
+            _ => {
+                self.answered(state, frame);
+                return Ok(());
+            }
+        }
+        drop(state);
+        self.pump();
+        Ok(())
+    }
+
+    fn answered(&self, mut state: MutexGuard<'_, State>, frame: Frame) {
+        let xid = frame.header.xid.get();
+        let request = state.pending.remove(&xid);
+        let counted = match &request {
+            Some(request) => request.sent,
+            None => state.abandoned.remove(&xid),
+        };
+        if counted {
+            state.outstanding = state.outstanding.saturating_sub(1);
+        }
+        // None: it timed out here, or is answered twice after a reconnect.
+        let Some(request) = request else {
+            drop(state);
+            return self.pump();
+        };
+        *state.stats.received.entry(request.opcode).or_default() += 1;
+        let more = !state.queue.is_empty();
+        drop(state);
+        self.changed.notify_all();
+        let reply = Reply { header: frame.header, body: frame.body, bulk: join(frame.bulk) };
+        let delivering = Delivering::enter();
+        (request.done)(Ok(reply));
+        drop(delivering);
+        if more {
+            self.pump();
+        }
+    }
+
+    fn called(&self, mut state: MutexGuard<'_, State>, frame: Frame) -> Result<(), NetError> {
+        let header = frame.header;
+        if header.is_reply() {
+            return Err(NetError::Protocol("an answer to a call-back".into()));
+        }
+        // Sent again after a reconnect while the first is still worked on.
+        if !state.callbacks.insert(header.xid.get()) {
+            return Ok(());
+        }
+        state.stats.callbacks += 1;
+        drop(state);
+        let reply = CallReply::new(self.this.clone(), header);
+        let _delivering = Delivering::enter();
+        self.options.events.call(header.opcode.get(), frame.body, reply);
+        Ok(())
+    }
+
+    /// Answers a call-back; without a transport the server will ask again.
+    pub(crate) fn answer(&self, call: &Header, status: i16, body: Vec<u8>) {
+        let mut state = self.state.lock();
+        state.callbacks.remove(&call.xid.get());
+        let Phase::Up(link) = &state.phase else { return };
+        let link = link.clone();
+        drop(state);
+        let mut header = call.reply(status);
+        header.flags = (header.flags.get() | F_CALLBACK).into();
+        link.send(Frame { header, body: body.into(), bulk: Vec::new() });
+    }
+
+    fn watch(&self, state: &mut State, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        if state.next_tick.is_none_or(|next| deadline < next) {
+            state.next_tick = Some(deadline);
+            keeper().at(deadline);
+        }
+    }
+
+    pub(crate) fn welcome(&self) -> Option<Welcome> {
+        self.state.lock().welcome.clone()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Up(_))
+    }
+
+    pub(crate) fn stats(&self) -> SessionStats {
+        let state = self.state.lock();
+        SessionStats { waiting: state.pending.len() as u64, ..state.stats.clone() }
+    }
+
+    pub(crate) fn set_endpoint(&self, endpoint: Endpoint) {
+        let (old, generation) = {
+            let mut state = self.state.lock();
+            let old = std::mem::replace(&mut state.endpoint, endpoint.clone());
+            (old, state.generation)
+        };
+        let same =
+            !matches!(endpoint, Endpoint::Local(_)) && old.to_string() == endpoint.to_string();
+        if !same && self.is_up() {
+            self.lost(generation, NetError::Lost(format!("the target moved to {endpoint}")));
+        }
+        self.moved.notify_one();
+    }
+
+    /// Ends the session: all requests fail, the server is told, for `wait` its answer is awaited.
+    pub(crate) fn close(&self, wait: Duration) {
+        let mut state = self.state.lock();
+        let phase = std::mem::replace(&mut state.phase, Phase::Closed(NetError::Shutdown));
+        let failed = std::mem::take(&mut state.pending);
+        state.queue.clear();
+        let session = state.welcome.as_ref().map_or(0, |w| w.session);
+        let generation = state.generation;
+        self.changed.notify_all();
+        drop(state);
+        self.moved.notify_one();
+        if let Phase::Up(link) = phase {
+            let mut header = Header::request(ops::session::DISCONNECT, 0);
+            header.session = session.into();
+            if link.send(Frame::bare(header)) {
+                self.wait_goodbye(generation, wait);
+            }
+            link.close("closed");
+        }
+        self.fail(failed, &NetError::Shutdown);
+    }
+
+    fn wait_goodbye(&self, generation: u64, wait: Duration) {
+        let until = Instant::now() + wait;
+        let mut state = self.state.lock();
+        while !state.goodbye && state.generation == generation {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Everything unanswered is to be sent on the next transport: replay first, then by xid.
+    fn requeue(&mut self) {
+        self.outstanding = 0;
+        for request in self.pending.values_mut() {
+            request.sent = false;
+        }
+        let replay = std::mem::take(&mut self.replay);
+        let rest = self.pending.keys().copied().filter(|xid| !replay.contains(xid));
+        self.queue = replay.iter().copied().chain(rest).collect();
+    }
+
+    /// The next frame credits allow to send, and where to.
+    fn next_frame(&mut self) -> Option<(Arc<dyn Link>, Frame)> {
+        let Phase::Up(link) = &self.phase else { return None };
+        if self.outstanding >= self.credits {
+            return None;
+        }
+        let lowest = self.pending.first_key_value().map_or(0, |(xid, _)| *xid);
+        loop {
+            let xid = self.queue.pop_front()?;
+            // Absent: timed out, or answered on this transport before it was sent again.
+            let Some(request) = self.pending.get_mut(&xid) else { continue };
+            let mut header = Header::request(request.opcode, xid);
+            if let Some(welcome) = &self.welcome {
+                header.session = welcome.session.into();
+                header.epoch = welcome.epoch.into();
+            }
+            header.last_committed = lowest.into();
+            if request.ever_sent {
+                header.flags = F_RESENT.into();
+                self.stats.resent += 1;
+            }
+            request.sent = true;
+            request.ever_sent = true;
+            self.outstanding += 1;
+            *self.stats.sent.entry(request.opcode).or_default() += 1;
+            let frame = Frame { header, body: request.body.clone(), bulk: request.bulk.clone() };
+            self.stats.bytes_sent += (frame.body.len() + frame.bulk_len()) as u64;
+            return Some((link.clone(), frame));
+        }
+    }
+}
+
+impl Kept for Core {
+    fn tick(&self, now: Instant) -> Option<Instant> {
+        let mut late = BTreeMap::new();
+        let mut state = self.state.lock();
+        let due = |p: &Pending| p.deadline.is_some_and(|d| d <= now);
+        let xids: Vec<u64> =
+            state.pending.iter().filter(|(_, p)| due(p)).map(|(xid, _)| *xid).collect();
+        for xid in xids {
+            let Some(request) = state.pending.remove(&xid) else { continue };
+            if request.sent {
+                state.abandoned.insert(xid);
+            }
+            late.insert(xid, request);
+        }
+        state.next_tick = state.pending.values().filter_map(|p| p.deadline).min();
+        let next = state.next_tick;
+        drop(state);
+        if !late.is_empty() {
+            self.changed.notify_all();
+            let after = self.options.request_timeout.unwrap_or_default();
+            self.fail(late, &self.timeout(after));
+        }
+        next
+    }
+}

@@ -1,0 +1,189 @@
+//! The client's side: [`Session`].
+
+pub(crate) mod backoff;
+pub(crate) mod core;
+pub(crate) mod options;
+pub(crate) mod reconnect;
+pub(crate) mod runtime;
+pub(crate) mod stats;
+
+use crate::{ConnectOptions, Endpoint, NetError, Reply, SessionStats};
+use ::core::time::Duration;
+use bytes::Bytes;
+use core::{Core, GOODBYE_WAIT};
+use parking_lot::{Condvar, Mutex};
+use proto::frame::Header;
+use proto::mgs::Welcome;
+use std::sync::{Arc, Weak};
+
+/// A session with one target. Any number of threads may use it at once. Dropping it says goodbye.
+pub struct Session {
+    core: Arc<Core>,
+}
+
+impl Session {
+    /// Connects, with one attempt. Must not be called from a thread of this crate.
+    ///
+    /// # Errors
+    /// Nobody is there, it takes longer than `connect_timeout`, or the server refuses.
+    pub fn connect(endpoint: &Endpoint, options: ConnectOptions) -> Result<Arc<Session>, NetError> {
+        let core = Core::new(endpoint, options)?;
+        if let Endpoint::Local(server) = endpoint {
+            let (generation, _, hello) = core.begin()?;
+            reconnect::attach_local(&core, generation, server, &hello)?;
+            return Ok(Arc::new(Session { core }));
+        }
+        let slot = Arc::new(Slot::default());
+        let (task_core, task_slot) = (core.clone(), slot.clone());
+        core.runtime.spawn(async move { task_slot.put(reconnect::attempt(&task_core).await) });
+        slot.take()?;
+        Ok(Arc::new(Session { core }))
+    }
+
+    /// What the server said when the present (or latest) transport was set up.
+    pub fn welcome(&self) -> Welcome {
+        self.core.welcome().unwrap_or_else(|| Welcome {
+            session: 0,
+            epoch: 0,
+            version: 0,
+            features: 0,
+            credits: 0,
+            resumed: false,
+            data: Vec::new(),
+        })
+    }
+
+    /// Whether there is a transport now.
+    pub fn is_connected(&self) -> bool {
+        self.core.is_up()
+    }
+
+    /// Sends a request, waits for its reply. A status other than 0 is no error here, see
+    /// [`Reply::status`].
+    ///
+    /// # Errors
+    /// `Timeout` after `request_timeout`, `Shutdown` when the session is closed, `Protocol` when
+    /// the request is larger than [`proto::MAX_BODY`] or [`proto::MAX_BULK`].
+    pub fn call(&self, opcode: u16, body: Vec<u8>, bulk: Vec<Bytes>) -> Result<Reply, NetError> {
+        let slot = Arc::new(Slot::default());
+        let filled = slot.clone();
+        self.core.submit(opcode, body, bulk, Box::new(move |result| filled.put(result)));
+        slot.take()
+    }
+
+    /// Like [`Session::call`]; the reply's bulk goes into `into`. Returns the reply, its bulk
+    /// empty, and how many bytes of `into` are set.
+    ///
+    /// # Errors
+    /// Those of [`Session::call`]; `Protocol` when the bulk is larger than `into`.
+    pub fn call_into(
+        &self,
+        opcode: u16,
+        body: Vec<u8>,
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), NetError> {
+        let mut reply = self.call(opcode, body, Vec::new())?;
+        let bulk = std::mem::take(&mut reply.bulk);
+        let room = into.get_mut(..bulk.len()).ok_or_else(|| {
+            NetError::Protocol(format!("{} bytes came, fewer were asked for", bulk.len()))
+        })?;
+        room.copy_from_slice(&bulk);
+        Ok((reply, bulk.len()))
+    }
+
+    /// Sends a request; `done` gets its reply or error, once, on a thread of this crate (in
+    /// process: of the server, or this one). Waits only when `max_waiting` requests wait already,
+    /// and never when called from such a `done` or from [`crate::Events`].
+    pub fn submit(
+        &self,
+        opcode: u16,
+        body: Vec<u8>,
+        bulk: Vec<Bytes>,
+        done: Box<dyn FnOnce(Result<Reply, NetError>) + Send>,
+    ) {
+        self.core.submit(opcode, body, bulk, done);
+    }
+
+    /// The target is elsewhere now. A transport to another place is given up, requests go on there.
+    pub fn set_endpoint(&self, endpoint: Endpoint) {
+        self.core.set_endpoint(endpoint);
+    }
+
+    /// Says goodbye and waits shortly until the server heard it. All requests fail.
+    pub fn close(&self) {
+        self.core.close(GOODBYE_WAIT);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> SessionStats {
+        self.core.stats()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.core.close(Duration::ZERO);
+    }
+}
+
+/// The duty to answer a call-back. Dropped unused it answers `EIO`.
+pub struct CallReply {
+    core: Weak<Core>,
+    call: Header,
+    answered: bool,
+}
+
+impl CallReply {
+    pub(crate) fn new(core: Weak<Core>, call: Header) -> CallReply {
+        CallReply { core, call, answered: false }
+    }
+
+    /// Answers with a status (0 or an errno) and a body.
+    pub fn send(mut self, status: i16, body: Vec<u8>) {
+        self.answer(status, body);
+    }
+
+    fn answer(&mut self, status: i16, body: Vec<u8>) {
+        self.answered = true;
+        if let Some(core) = self.core.upgrade() {
+            core.answer(&self.call, status, body);
+        }
+    }
+}
+
+impl Drop for CallReply {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.answer(proto::Errno::EIO.status(), Vec::new());
+        }
+    }
+}
+
+/// Where a waiting thread finds its result.
+struct Slot<T> {
+    value: Mutex<Option<T>>,
+    filled: Condvar,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { value: Mutex::new(None), filled: Condvar::new() }
+    }
+}
+
+impl<T> Slot<T> {
+    fn put(&self, value: T) {
+        *self.value.lock() = Some(value);
+        self.filled.notify_one();
+    }
+
+    fn take(&self) -> T {
+        let mut value = self.value.lock();
+        loop {
+            match value.take() {
+                Some(v) => return v,
+                None => self.filled.wait(&mut value),
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a call or a connection failed.
+//!
+//! Role: one error for all of this crate, cheap to clone because one loss fails many requests.
+
+use proto::Errno;
+use std::time::Duration;
+
+/// Why a call or a connection failed. A status the service answered with is not an error of the
+/// transport: see [`crate::Reply::status`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetError {
+    /// The peer said no, in its own words.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The transport is gone, or never came to be.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// No answer within the time allowed.
+    #[error("no answer from {target} within {after:?}")]
+    Timeout {
+        /// Who was asked.
+        target: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The peer broke the protocol.
+    #[error("protocol violation: {0}")]
+    Protocol(String),
+    /// This session or server was closed from this side.
+    #[error("the session is closed")]
+    Shutdown,
+    /// A limit is reached; try again later.
+    #[error("too many requests are waiting")]
+    Busy,
+}
+
+impl NetError {
+    /// What an application sees.
+    pub fn errno(&self) -> Errno {
+        match self {
+            NetError::Refused(_) => Errno::ECONNREFUSED,
+            NetError::Lost(_) => Errno::ECONNRESET,
+            NetError::Timeout { .. } => Errno::ETIMEDOUT,
+            NetError::Protocol(_) => Errno::EPROTO,
+            NetError::Shutdown => Errno::ESHUTDOWN,
+            NetError::Busy => Errno::EAGAIN,
+        }
+    }
+}
