@@ -1,0 +1,108 @@
+//! What a client is told when it starts, and why it may fail to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proto::Errno;
+
+/// When reading a file moves its access time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// Never.
+    Never,
+    /// When it is not newer than mtime or ctime, or a day old (Linux's default).
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+}
+
+/// Settings; each limit bounds one queue or cache (invariant 8).
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Checksums from the caller's buffer to the disk (`osc.*.checksums`).
+    pub checksums: bool,
+    /// Bytes written but not yet taken by an OST, over all files, in MiB.
+    pub max_dirty_mb: u32,
+    /// Bytes taken by OSTs but not yet committed, kept to be sent again, in MiB.
+    pub max_uncommitted_mb: u32,
+    /// Bytes read ahead of their readers, over all files, in MiB; 0: no read-ahead.
+    pub max_read_ahead_mb: u32,
+    /// Bytes of one bulk RPC, at most [`proto::MAX_BULK`].
+    pub max_rpc_bytes: u32,
+    /// Bulk RPCs in flight per OST.
+    pub max_rpcs_in_flight: u32,
+    /// Written bytes reach their OST at the latest after this long.
+    pub dirty_expire: Duration,
+    /// How long a request waits for a lost server before it fails with EIO.
+    pub request_timeout: Duration,
+    /// How long [`crate::Client::connect`] waits for the MGS and all targets.
+    pub connect_timeout: Duration,
+    /// Access times.
+    pub atime: Atime,
+    /// No write-behind and no caching at all: as if the client were never alone.
+    pub write_through: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            checksums: true,
+            max_dirty_mb: 64,
+            max_uncommitted_mb: 64,
+            max_read_ahead_mb: 64,
+            max_rpc_bytes: 1 << 20,
+            max_rpcs_in_flight: 8,
+            dirty_expire: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(30),
+            atime: Atime::default(),
+            write_through: false,
+        }
+    }
+}
+
+/// What a client needs to start.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Directory that becomes the root, from the file system's root.
+    pub subdir: Option<PathBuf>,
+    /// Host and process, for `status`.
+    pub description: String,
+    /// Settings.
+    pub options: Options,
+}
+
+/// Why a client did not start; the text says what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A server could not be reached or refused us.
+    #[error("cannot reach {target} at {address}: {why}")]
+    Connect {
+        /// The target.
+        target: String,
+        /// Where it was sought.
+        address: String,
+        /// What happened.
+        why: String,
+    },
+    /// The configuration lacks a target.
+    #[error("{0}")]
+    Config(String),
+    /// The sub-directory cannot be used.
+    #[error("sub-directory '{path}': {errno}")]
+    Subdir {
+        /// As given.
+        path: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// A request failed while starting.
+    #[error("{what}: {errno}")]
+    Request {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+}

@@ -1,0 +1,15 @@
+//! What the layer above is told when caches must go.
+
+use proto::Fid;
+
+/// Told about leases. Methods run on threads of the client that hold none of its locks; they may
+/// block, but must not call methods that wait for a lease.
+pub trait Listener: Send + Sync + 'static {
+    /// The SOLE lease is gone (`false`; all dirty data is flushed: drop every cached name,
+    /// attribute and page before returning) or is here (`true`).
+    fn sole(&self, now: bool);
+    /// Drop what is cached of one inode: attributes, data, names in it.
+    fn forget(&self, fid: Fid);
+    /// A server restarted and what is cached may be older than the file system: drop everything.
+    fn reset(&self);
+}

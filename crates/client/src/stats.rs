@@ -1,0 +1,26 @@
+//! Counters of messages and bytes.
+
+use std::collections::BTreeMap;
+
+/// What the client sent and received since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Messages to the MDTs by operation; a compound counts each of its operations.
+    pub mds_ops: BTreeMap<&'static str, u64>,
+    /// Messages to MDTs (compounds).
+    pub mds_messages: u64,
+    /// Messages to the OSTs by kind (`read`, `write`, `commit`, ...).
+    pub oss_messages: BTreeMap<&'static str, u64>,
+    /// Bytes written to OSTs.
+    pub bytes_written: u64,
+    /// Bytes read from OSTs.
+    pub bytes_read: u64,
+    /// Bytes written and not yet taken by an OST.
+    pub dirty_bytes: u64,
+    /// Bytes taken by an OST and not yet committed.
+    pub uncommitted_bytes: u64,
+    /// Bytes held by read-ahead.
+    pub read_ahead_bytes: u64,
+    /// Files with state in memory.
+    pub inodes: u64,
+}
