@@ -20,7 +20,7 @@ crate::wire_struct! {
     ObjectId {
         /// The file.
         fid: Fid,
-        /// Component of the layout; 0 in a plain layout.
+        /// Component of the layout; in a plain layout its generation.
         comp: u16,
         /// Stripe within the component.
         stripe: u16,
@@ -111,9 +111,10 @@ impl Layout {
         self.osts.len() as u64
     }
 
-    /// The object of a stripe.
+    /// The object of a stripe. The generation is part of its name, so that a file that was emptied
+    /// and written anew never meets its old objects.
     pub fn object(&self, fid: Fid, stripe: u16) -> ObjectId {
-        ObjectId { fid, comp: 0, stripe }
+        ObjectId { fid, comp: self.generation as u16, stripe }
     }
 
     /// All objects with their OST indexes.

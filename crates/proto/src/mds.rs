@@ -181,9 +181,12 @@ crate::wire_enum! {
         8 => ReadDir { dir: Fid, cookie: u64, max_bytes: u32, flags: u8 },
         /// [`Res::Data`].
         9 => ReadLink { fid: Fid },
-        /// [`Res::Opened`].
+        /// [`Res::Opened`]. Opening a striped file for writing marks it A_SIZE_LAGS (durably)
+        /// until the last close. With O_TRUNC: a reply without a layout means that the file is
+        /// inline and empty (its objects are destroyed by the MDT); a reply with a layout (others
+        /// have it open) means that the client must cut the objects to 0 itself.
         10 => Open { fid: Fid, flags: u32, handle: u64 },
-        /// [`Res::Attr`].
+        /// [`Res::Attr`]. A client that wrote must give a report.
         11 => Close { fid: Fid, handle: u64, report: Option<SizeReport> },
         /// A writer's report without close: [`Res::Attr`].
         12 => Report { fid: Fid, report: SizeReport },

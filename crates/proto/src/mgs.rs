@@ -9,6 +9,9 @@ pub const KIND_OST: u8 = 2;
 /// The management service.
 pub const KIND_MGS: u8 = 3;
 
+/// `Hello::features`: only looks (status); never counts as a client that shares files.
+pub const FEATURE_OBSERVER: u64 = 1;
+
 crate::wire_struct! {
     /// First message of a session.
     Hello {
