@@ -15,7 +15,7 @@ pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Dead mounts taken off one mount point; more are left.
 const STACKED_MAX: usize = 64;
 
-/// One line of /proc/self/mountinfo.
+/// One line of /proc/thread-self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
     pub id: u32,
@@ -51,9 +51,10 @@ pub enum MountState {
     Unresponsive(MountEntry),
 }
 
-/// All mounts this process sees, in the order they were mounted.
+/// All mounts the calling thread sees, in the order they were mounted.
 pub fn mount_table() -> io::Result<Vec<MountEntry>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
+    // Not /proc/self: a thread may have a mount namespace of its own.
+    let text = std::fs::read("/proc/thread-self/mountinfo")?;
     Ok(text.split(|&b| b == b'\n').filter_map(parse_line).collect())
 }
 

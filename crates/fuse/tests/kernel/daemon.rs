@@ -1,0 +1,98 @@
+//! A file system served by another process, so that it can be killed or run as another user: this test program again,
+//! with a variable in its environment.
+
+use crate::memfs::{MemFs, Switches};
+use crate::mounting::{daemon_options, public_directory};
+use pinstripe_fuse::{Config, Mount, Session, unmount};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const VARIABLE: &str = "FUSE_KERNEL_TEST_DAEMON";
+
+/// A running daemon; ended and its mount taken away when dropped.
+pub struct Daemon {
+    child: Option<Child>,
+    dir: tempfile::TempDir,
+    mountpoint: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one and waits until its mount is usable.
+    pub fn start(kind: &str, user: Option<u32>) -> Daemon {
+        let dir = public_directory();
+        let mountpoint = dir.path().join("mnt");
+        std::fs::create_dir(&mountpoint).unwrap();
+        // The build directory may be closed to other users.
+        let program = dir.path().join("daemon");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut command = Command::new(&program);
+        command.args(["--exact", "daemon::serve", "--nocapture", "--test-threads=1"]);
+        command.env(VARIABLE, format!("{kind}:{}", mountpoint.display()));
+        command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(id) = user {
+            std::os::unix::fs::chown(&mountpoint, Some(id), Some(id)).unwrap();
+            command.uid(id).gid(id);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.any(|line| line.unwrap().ends_with("ready"));
+        let daemon = Daemon { child: Some(child), dir, mountpoint };
+        assert!(ready, "the daemon did not start");
+        // Whatever else it prints must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        daemon
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Lets it unmount and end by itself.
+    pub fn finish(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.stdin.take());
+            assert!(child.wait().unwrap().success());
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Usually it is unmounted already.
+        let _ = unmount(&self.mountpoint, true);
+        let _ = std::fs::remove_dir(&self.mountpoint);
+        debug_assert!(self.dir.path().exists());
+    }
+}
+
+/// Not a test by itself: the body of the daemon process.
+#[test]
+fn serve() {
+    let Ok(task) = std::env::var(VARIABLE) else { return };
+    let (kind, mountpoint) = task.split_once(':').unwrap();
+    let ttl = Duration::from_secs(if kind == "long-ttl" { 3600 } else { 0 });
+    let fs = MemFs::new(Switches { ttl, ..Switches::default() });
+    let mount = Mount::new(Path::new(mountpoint), &daemon_options(kind)).unwrap();
+    let session = Session::new(fs, mount, Config::default()).unwrap();
+    let handle = session.handle();
+    let running = session.spawn().unwrap();
+    println!("\nready");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    crate::wait_for("the last user's end", || handle.unmount(false).is_ok());
+    running.join().unwrap();
+}
