@@ -4,6 +4,7 @@
 //! could not be done. `--json` prints one JSON object on standard output; everything meant for
 //! people goes to standard error.
 
+mod durable;
 mod exerciser;
 mod model;
 
@@ -29,6 +30,10 @@ enum Command {
     Exerciser(exerciser::Args),
     /// Several processes do anything to a few names; nothing may hang or fail oddly.
     Racer(exerciser::Args),
+    /// Write, sync and log what was synced.
+    DurableWrite(durable::WriteArgs),
+    /// Compare such a log with what is there.
+    DurableCheck(durable::CheckArgs),
     #[command(hide = true)]
     ExerciseWorker(exerciser::WorkerArgs),
 }
@@ -54,6 +59,8 @@ pub fn main() -> ExitCode {
         Command::Model(args) => model::run(args),
         Command::Exerciser(args) => exerciser::run(args, false),
         Command::Racer(args) => exerciser::run(args, true),
+        Command::DurableWrite(args) => durable::write(args),
+        Command::DurableCheck(args) => durable::check(args),
         Command::ExerciseWorker(args) => match exerciser::work(&args) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(error),

@@ -3,8 +3,10 @@
 //!
 //! - [`model`]: random operations compared with a local directory.
 //! - [`exerciser`]: many processes on shared and private files, contents verified; and a racer.
+//! - [`durable`]: a writer that logs what it synced, and the checker for after a crash.
 
 pub mod cli;
+pub mod durable;
 pub mod exerciser;
 pub mod model;
 pub mod pattern;
