@@ -110,6 +110,9 @@ crate::wire_struct! {
         files_free: u64,
         /// Objects held.
         objects: u64,
+        /// Which local file system this is (st_dev mixed with the host's identity): targets that
+        /// share one count its space once.
+        fsid: u64,
     }
     /// Finds data or a hole at or after `offset`; ENXIO beyond the object's end.
     Seek {
