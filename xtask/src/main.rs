@@ -9,6 +9,7 @@ mod cli;
 mod cx;
 mod fs;
 mod plan;
+mod probe;
 mod proc;
 mod random;
 mod report;
@@ -16,6 +17,7 @@ mod runner;
 mod steps;
 mod sweep;
 mod tree;
+mod user;
 mod where_;
 
 fn main() -> std::process::ExitCode {

@@ -6,8 +6,10 @@ mod fmt;
 mod fsx;
 mod fuzz;
 mod git;
+mod holes;
 mod hygiene;
 mod lint;
+mod names;
 mod pjdfstest;
 mod smoke;
 mod sqlite;
@@ -29,5 +31,7 @@ pub const ALL: &[&Check] = &[
     &git::CHECK,
     &tarball::CHECK,
     &sqlite::CHECK,
+    &names::CHECK,
+    &holes::CHECK,
     &fuzz::CHECK,
 ];
