@@ -11,9 +11,11 @@ mod hygiene;
 mod lint;
 mod names;
 mod pjdfstest;
+mod rights;
 mod smoke;
 mod sqlite;
 mod tarball;
+mod times;
 mod unit;
 
 use crate::plan::Check;
@@ -33,5 +35,7 @@ pub const ALL: &[&Check] = &[
     &sqlite::CHECK,
     &names::CHECK,
     &holes::CHECK,
+    &rights::CHECK,
+    &times::CHECK,
     &fuzz::CHECK,
 ];
