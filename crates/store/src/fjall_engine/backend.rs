@@ -29,7 +29,7 @@ impl FjallBackend {
 
 impl Backend for FjallBackend {
     fn apply(&mut self, record: &CommitRecord, writes: Vec<Write>) -> Result<(), Refusal> {
-        space::check(self.handle.dir(), self.reserve, &writes).map_err(Refusal::Clean)?;
+        space::check(&self.handle, self.reserve, &writes).map_err(Refusal::Clean)?;
         // Once fjall has begun to write, only reading the store again can tell what is there.
         self.handle.write(record, writes).map_err(|e| Refusal::Fatal(uncertain(e)))
     }

@@ -18,7 +18,9 @@ use crate::chain::{CommitRecord, RECORDS_KEPT};
 use crate::{Key, StoreError, Value, Write};
 
 /// First byte of the keys of commit records: `META`, then `sequence % RECORDS_KEPT` as u64 BE.
-const META: u8 = 0;
+pub(super) const META: u8 = 0;
+/// Length of such a key.
+pub(super) const KEY_BYTES: usize = 9;
 /// First byte of every user key.
 const DATA: u8 = 1;
 const KEYSPACE: &str = "mdt";
@@ -67,20 +69,13 @@ fn builder(dir: &Path, options: &FjallOptions) -> fjall::DatabaseBuilder<Databas
 }
 
 impl Handle {
-    /// Opens the database of a formatted store; fjall replays its journal meanwhile.
+    /// Opens the database of a formatted store that passed the preflight; fjall replays its journal.
     pub(super) fn open(
         dir: &Path,
         options: &FjallOptions,
         lock: DirLock,
     ) -> Result<Self, StoreError> {
         let path = dir.join("fjall");
-        // fjall would create what is missing, and an empty store is not the one that was formatted.
-        for needed in ["version", "keyspaces"] {
-            if !path.join(needed).exists() {
-                let text = format!("{} is missing", path.join(needed).display());
-                return Err(StoreError::Corrupt(text));
-            }
-        }
         let (db, keyspace) = guard(&format!("open {}", path.display()), || {
             let db = builder(dir, options).open()?;
             let exists = db.keyspace_exists(KEYSPACE);
@@ -104,6 +99,16 @@ impl Handle {
     /// Bytes of the database on disk.
     pub(super) fn used(&self) -> Result<u64, StoreError> {
         guard("measure the database", || self.db.disk_space())
+    }
+
+    /// Bytes written that are not in tables yet and will go there.
+    pub(super) fn unflushed(&self) -> u64 {
+        self.db.write_buffer_size()
+    }
+
+    /// Bytes of the tables, which compactions rewrite in part.
+    pub(super) fn tables(&self) -> u64 {
+        self.keyspace.disk_space()
     }
 
     /// Puts one commit and its record in a batch and writes it, not yet durably.
@@ -209,8 +214,8 @@ fn data_key(key: &[u8]) -> Vec<u8> {
     b
 }
 
-fn record_key(sequence: u64) -> [u8; 9] {
-    let mut b = [META; 9];
+fn record_key(sequence: u64) -> [u8; KEY_BYTES] {
+    let mut b = [META; KEY_BYTES];
     b[1..].copy_from_slice(&(sequence % RECORDS_KEPT).to_be_bytes());
     b
 }
@@ -235,9 +240,10 @@ fn translate(doing: &str, e: &fjall::Error) -> StoreError {
     use fjall::{Error, LsmError};
     match e {
         Error::Io(e) | Error::Storage(LsmError::Io(e)) => match e.kind() {
-            // Files end early or are absent: damage, not a failing system call.
+            // Files that end early, are absent or hold nonsense: damage, not a failing system call.
             std::io::ErrorKind::NotFound
             | std::io::ErrorKind::UnexpectedEof
+            | std::io::ErrorKind::InvalidInput
             | std::io::ErrorKind::InvalidData => {
                 StoreError::Corrupt(format!("cannot {doing}: {e}"))
             }

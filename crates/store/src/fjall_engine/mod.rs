@@ -18,11 +18,13 @@ mod backend;
 pub mod committed;
 mod database;
 pub mod identity;
+mod preflight;
 mod space;
 
 use backend::FjallBackend;
 use committed::CommittedFile;
 use database::Handle;
+pub use space::COMPACTION_BYTES;
 
 /// Smallest limit fjall takes for its journals.
 pub const MIN_JOURNAL_BYTES: u64 = 64 << 20;
@@ -39,7 +41,9 @@ pub struct FjallOptions {
     pub memtable_bytes: u64,
     /// Size of a table; a compaction needs room for several.
     pub table_bytes: u64,
-    /// Room to keep free: commits with puts are refused below it, those of deletes only below a quarter of it.
+    /// Room to keep free: commits with puts are refused below it, those of deletes only below a
+    /// quarter of it. The engine keeps what its own flushes and compactions need on top, up to
+    /// [`COMPACTION_BYTES`] and what is not flushed yet.
     pub reserve_bytes: u64,
     /// Open a store even if its tail is lost. For an operator who has no better copy.
     pub accept_rolled_back: bool,
@@ -50,8 +54,8 @@ impl Default for FjallOptions {
         FjallOptions {
             cache_bytes: 16 << 20,
             journal_bytes: MIN_JOURNAL_BYTES,
-            memtable_bytes: 8 << 20,
-            table_bytes: 8 << 20,
+            memtable_bytes: 4 << 20,
+            table_bytes: 4 << 20,
             reserve_bytes: 16 << 20,
             accept_rolled_back: false,
         }
@@ -96,8 +100,11 @@ pub fn acquire(
     let head = opened.newest.acquire();
     opened.handle.write(&head, Vec::new())?;
     opened.handle.sync()?;
-    opened.committed.note(&head)?;
-    opened.committed.sync()?;
+    // Both slots: after an accepted loss the older one would claim more than there is.
+    for _slot in committed::SLOT_AT {
+        opened.committed.note(&head)?;
+        opened.committed.sync()?;
+    }
     tracing::debug!(owner, epoch = head.epoch, last = head.last, "store acquired");
     let handle = Arc::new(opened.handle);
     let backend = FjallBackend::new(handle.clone(), opened.committed, options.reserve_bytes);
@@ -127,6 +134,8 @@ struct Opened {
 fn open(dir: &Path, owner: &str, options: &FjallOptions) -> Result<Opened, StoreError> {
     let lock = identity::lock(dir, owner)?;
     let committed = CommittedFile::open(dir)?;
+    let tail = !options.accept_rolled_back;
+    preflight::check(&dir.join("fjall"), committed.newest(), tail)?;
     let handle = Handle::open(dir, options, lock)?;
     let records = handle.records()?;
     let newest = chain::verify(records.clone())?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::database::Handle;
 use crate::{StoreError, Usage, Write};
 
 /// Size and free bytes of the file system that holds `dir`.
@@ -16,13 +17,31 @@ pub(super) fn measure(dir: &Path) -> Result<Usage, StoreError> {
     })
 }
 
-/// Refuses a commit with puts when less than `reserve` is free, any commit below a quarter of it.
-pub(super) fn check(dir: &Path, reserve: u64, writes: &[Write]) -> Result<(), StoreError> {
-    let free = measure(dir)?.free;
+/// Room that a compaction may need for its output while its input still stands: four memtables,
+/// the four tables of the first level, and as much again for a second one below.
+pub const COMPACTION_BYTES: u64 = 48 << 20;
+
+/// Free bytes that a commit with puts must find: the reserve, and what the database needs to
+/// flush and compact what it has. fjall gives up for good when that fails.
+pub(super) fn needed(handle: &Handle, reserve: u64) -> u64 {
+    reserve + handle.unflushed() + handle.tables().min(COMPACTION_BYTES)
+}
+
+/// Refuses a commit with puts when less than `reserve` would stay free, any commit when less than
+/// a quarter of it would.
+pub(super) fn check(handle: &Handle, reserve: u64, writes: &[Write]) -> Result<(), StoreError> {
+    let free = measure(handle.dir())?.free;
+    // Twice: in the journal and in a table.
+    let own = 2 * writes.iter().map(|w| w.bytes() as u64).sum::<u64>();
+    let ample = reserve + own + handle.unflushed() + COMPACTION_BYTES;
+    if free >= ample {
+        return Ok(());
+    }
     let puts = writes.iter().any(|w| matches!(w, Write::Put(..)));
-    let needed = if puts { reserve } else { reserve / 4 };
+    let reserve = if puts { reserve } else { reserve / 4 };
+    let needed = needed(handle, reserve) + own;
     match free < needed {
-        true => Err(StoreError::NoSpace { free, reserve }),
+        true => Err(StoreError::NoSpace { free, reserve: needed }),
         false => Ok(()),
     }
 }

@@ -1,0 +1,135 @@
+//! A full file system: puts are refused with `NoSpace` in time, deletes still pass, nothing is lost.
+//!
+//! Needs the right to mount a tmpfs; without it there is nothing to test and the test says so.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+
+use common::{commit, del, dump, put};
+use pinstripe_store::fjall_engine::{FjallOptions, acquire, format};
+use pinstripe_store::{Store, StoreError};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount(mib: u32) -> Option<Tmpfs> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = std::ffi::CString::new(format!("size={mib}m")).unwrap();
+        match mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), size.as_c_str()) {
+            Ok(()) => Some(Tmpfs(dir)),
+            Err(e) => {
+                eprintln!("not tested: cannot mount a tmpfs: {e}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// Bytes that do not compress, different for each `n`.
+fn noise(n: u64) -> Vec<u8> {
+    let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(16 << 10);
+    while bytes.len() < 16 << 10 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bytes.extend_from_slice(&x.to_le_bytes());
+    }
+    bytes
+}
+
+/// Commits until refused; returns the transno reached and the refusal.
+fn fill(store: &dyn Store, mut last: u64) -> (u64, StoreError) {
+    loop {
+        let writes = (0..16).map(|i| put((last * 16 + i).to_be_bytes(), noise(last * 16 + i)));
+        match commit(store, last, last + 1, writes.collect()) {
+            Ok(()) => last += 1,
+            Err(e) => return (last, e),
+        }
+        assert!(last < 100_000, "the file system never got full");
+    }
+}
+
+#[test]
+fn a_full_file_system_refuses_puts_and_takes_deletes() {
+    let Some(fs) = Tmpfs::mount(256) else { return };
+    let dir = fs.path().join("mdt0");
+    let options = FjallOptions::default();
+    format(&dir, &options).unwrap();
+    let store = acquire(&dir, "test", 0, &options).unwrap();
+    let (mut last, refused) = fill(&*store, 0);
+    let StoreError::NoSpace { free, reserve } = refused else {
+        panic!("{refused:?} after {last} commits");
+    };
+    assert!(free < reserve && reserve >= options.reserve_bytes);
+    assert!(last > 50, "{last}");
+
+    // Nothing is lost, refused writes are not there, and it is the same after opening again.
+    let check = |store: &dyn Store, last: u64| {
+        let all = dump(|from| store.scan(from, None, 100).unwrap());
+        assert_eq!(all.len() as u64, last * 16);
+        for (n, (key, value)) in all.iter().enumerate() {
+            assert!(*key == (n as u64).to_be_bytes() && *value == noise(n as u64));
+        }
+    };
+    check(&*store, last);
+    store.close().unwrap();
+    let store = acquire(&dir, "test", last, &options).unwrap();
+    check(&*store, last);
+
+    let written = last;
+    for n in 0..written {
+        let writes = (0..16).map(|i| del((n * 16 + i).to_be_bytes())).collect();
+        commit(&*store, last, last + 1, writes).unwrap();
+        last += 1;
+    }
+    assert_eq!(store.scan(b"", None, 1).unwrap(), vec![]);
+    store.close().unwrap();
+    let store = acquire(&dir, "test", last, &options).unwrap();
+    assert_eq!(store.scan(b"", None, 1).unwrap(), vec![]);
+    store.self_test().unwrap();
+}
+
+#[test]
+fn others_filling_the_file_system_stop_even_deletes_until_there_is_room() {
+    let Some(fs) = Tmpfs::mount(64) else { return };
+    let dir = fs.path().join("mdt0");
+    let options = FjallOptions::default();
+    format(&dir, &options).unwrap();
+    let store = acquire(&dir, "test", 0, &options).unwrap();
+    commit(&*store, 0, 1, vec![put("a", "1")]).unwrap();
+    let hog = fs.path().join("hog");
+    let mut file = File::create(&hog).unwrap();
+    let room = |store: &dyn Store| {
+        let usage = store.usage().unwrap();
+        (usage.free + options.reserve_bytes).saturating_sub(usage.reserve)
+    };
+    while room(&*store) >= options.reserve_bytes {
+        file.write_all(&noise(1)).unwrap();
+    }
+    let no_space = |outcome| matches!(outcome, Err(StoreError::NoSpace { .. }));
+    assert!(no_space(commit(&*store, 1, 2, vec![put("b", "2")])));
+    commit(&*store, 1, 2, vec![del("a")]).unwrap();
+    while room(&*store) >= options.reserve_bytes / 4 {
+        file.write_all(&noise(1)).unwrap();
+    }
+    assert!(no_space(commit(&*store, 2, 3, vec![del("a")])));
+    fs::remove_file(&hog).unwrap();
+    drop(file);
+    commit(&*store, 2, 3, vec![put("b", "2")]).unwrap();
+    assert_eq!(store.get(b"b").unwrap().as_deref(), Some(&b"2"[..]));
+}
