@@ -111,6 +111,10 @@ impl Responder {
         self.channel.shared.interrupts.is_interrupted(self.unique)
     }
 
+    pub(crate) fn on_interrupt(&self, hook: Box<dyn FnOnce() + Send>) -> bool {
+        self.channel.shared.interrupts.register(self.unique, hook)
+    }
+
     pub(crate) fn error(self, errno: Errno) {
         self.finish(-errno.get(), &[]);
     }

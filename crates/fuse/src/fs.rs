@@ -259,7 +259,7 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.err(Errno::ENOSYS);
     }
 
-    /// With `lock.wait`, keep the reply and use `req.on_interrupt` to answer EINTR when the waiter gets a signal.
+    /// With `lock.wait`, keep the reply; see [`Reply::on_interrupt`] for the waiter that gets a signal.
     fn setlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
         reply.err(Errno::ENOSYS);
     }

@@ -9,6 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Interrupts remembered for requests that have no hook; beyond this number the oldest are dropped.
 pub const INTERRUPTED_MAX: usize = 1024;
 
+/// An interrupt that another thread notes down while the request is just being answered is never taken back; it is dropped
+/// once the kernel has counted this much further (by 2 for each request).
+const STALE: u64 = 1 << 24;
+
 type Hook = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -51,17 +55,17 @@ impl Interrupts {
         }
     }
 
-    pub(crate) fn register(&self, unique: u64, hook: Hook) {
-        let now = self.locked(|s| {
-            if s.interrupted.contains(&unique) {
-                return Some(hook);
+    /// Has `hook` called by a later interrupt; false, and the hook is dropped, if there was one already.
+    ///
+    /// Must precede `done` of the request, or the hook stays here for ever.
+    pub(crate) fn register(&self, unique: u64, hook: Hook) -> bool {
+        self.locked(|s| {
+            let fresh = !s.interrupted.contains(&unique);
+            if fresh {
+                s.hooks.insert(unique, hook);
             }
-            s.hooks.insert(unique, hook);
-            None
-        });
-        if let Some(hook) = now {
-            hook();
-        }
+            fresh
+        })
     }
 
     /// The request is being answered: forget it.
@@ -70,7 +74,7 @@ impl Interrupts {
             return;
         }
         let hook = self.locked(|s| {
-            s.interrupted.retain(|&u| u != unique);
+            s.interrupted.retain(|&u| u != unique && unique < u.saturating_add(STALE));
             s.hooks.remove(&unique)
         });
         drop(hook);

@@ -12,6 +12,8 @@ mod codec;
 mod dir;
 mod dispatch;
 mod fs;
+#[doc(hidden)]
+pub mod fuzz;
 mod interrupt;
 mod mount;
 mod notify;

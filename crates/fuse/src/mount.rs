@@ -126,7 +126,11 @@ impl Mount {
     ) -> Result<Mount, MountError> {
         let entry = table::top(&mountpoint)
             .and_then(|entry| entry.ok_or_else(|| io::ErrorKind::NotFound.into()))
-            .map_err(|e| MountError::Os(mountpoint.clone(), "cannot find the new mount on", e))?;
+            .map_err(|e| {
+                // Best effort: what cannot be identified cannot be kept either.
+                let _ = unmount(&mountpoint, true);
+                MountError::Os(mountpoint.clone(), "cannot find the new mount on", e)
+            })?;
         let mounted = Mounted { mountpoint, major: entry.major, minor: entry.minor };
         let attached = AtomicBool::new(true);
         Ok(Mount { device: Some(device), mounted, attached, loop_device, refused })

@@ -44,6 +44,17 @@ impl<T> Reply<T> {
         self.responder.as_ref().is_some_and(Responder::is_interrupted)
     }
 
+    /// Has `hook` called once when the calling process is signalled, on a reader thread, unless this is answered first.
+    /// False if it has been signalled already: then the hook is dropped, and the answer should be EINTR now.
+    ///
+    /// To keep the reply for later: take the lock of the place it will wait in, call this, store the reply, let the lock
+    /// go. The hook takes that lock, looks for the reply (it may be answered in the meantime) and answers EINTR. A hook
+    /// must not block otherwise.
+    #[must_use = "false means that the interrupt came first"]
+    pub fn on_interrupt(&self, hook: impl FnOnce() + Send + 'static) -> bool {
+        self.responder.as_ref().is_some_and(|r| r.on_interrupt(Box::new(hook)))
+    }
+
     /// Number of this request, unique in its session.
     pub fn unique(&self) -> u64 {
         self.responder.as_ref().map_or(0, |r| r.unique)

@@ -53,12 +53,6 @@ impl Request {
     pub fn is_interrupted(&self) -> bool {
         self.channel.shared.interrupts.is_interrupted(self.unique)
     }
-
-    /// Calls `hook` once when the calling process is signalled (at once if it has been), on a reader thread, unless the
-    /// request is answered first. The hook must not block; it may find that the answer is just being sent by another thread.
-    pub fn on_interrupt(&self, hook: impl FnOnce() + Send + 'static) {
-        self.channel.shared.interrupts.register(self.unique, Box::new(hook));
-    }
 }
 
 impl std::fmt::Debug for Request {

@@ -12,27 +12,44 @@ fn counter() -> (Arc<AtomicU32>, Hook) {
 }
 
 #[test]
-fn a_hook_is_called_once_whether_the_interrupt_comes_before_or_after_it() {
+fn a_hook_is_called_once_by_an_interrupt_after_it() {
     let table = Interrupts::default();
     let (n, hook) = counter();
-    table.register(2, hook);
+    assert!(table.register(2, hook));
     table.interrupt(4);
     assert_eq!(n.load(Ordering::SeqCst), 0);
     table.interrupt(2);
     table.interrupt(2);
     assert_eq!(n.load(Ordering::SeqCst), 1);
     assert!(table.is_interrupted(2) && table.is_interrupted(4) && !table.is_interrupted(6));
+}
 
+#[test]
+fn a_hook_after_the_interrupt_is_refused() {
+    let table = Interrupts::default();
+    table.interrupt(4);
     let (n, hook) = counter();
-    table.register(4, hook);
-    assert_eq!(n.load(Ordering::SeqCst), 1);
+    assert!(!table.register(4, hook));
+    table.interrupt(4);
+    assert_eq!(n.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn an_interrupt_that_came_too_late_is_dropped_in_time() {
+    let table = Interrupts::default();
+    table.done(2);
+    table.interrupt(2);
+    table.done(4);
+    assert!(table.is_interrupted(2));
+    table.done(2 + STALE);
+    assert_eq!(table.entries.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn an_answered_request_is_forgotten() {
     let table = Interrupts::default();
     let (n, hook) = counter();
-    table.register(2, hook);
+    assert!(table.register(2, hook));
     table.interrupt(8);
     table.done(2);
     table.done(8);

@@ -9,7 +9,6 @@ struct Held {
 }
 
 struct Waiter {
-    unique: u64,
     nodeid: u64,
     lock: LockIn,
     reply: Reply<()>,
@@ -77,7 +76,7 @@ impl Locks {
         self.0.lock().unwrap().conflict(nodeid, want).unwrap_or(free)
     }
 
-    pub fn set(this: &Arc<Locks>, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
+    pub fn set(this: &Arc<Locks>, nodeid: u64, lock: LockIn, reply: Reply<()>) {
         let mut state = this.0.lock().unwrap();
         let releases = lock.lock.kind == libc::F_UNLCK;
         if releases || state.conflict(nodeid, &lock).is_none() {
@@ -88,16 +87,19 @@ impl Locks {
         if !lock.wait {
             return reply.err(Errno::new(libc::EAGAIN));
         }
-        let unique = req.unique();
-        state.waiters.push(Waiter { unique, nodeid, lock, reply });
-        drop(state);
-        let locks = this.clone();
-        req.on_interrupt(move || {
-            let mut state = locks.0.lock().unwrap();
-            if let Some(at) = state.waiters.iter().position(|w| w.unique == unique) {
-                state.waiters.remove(at).reply.err(Errno::EINTR);
-            }
-        });
+        let (unique, locks) = (reply.unique(), this.clone());
+        let waits = reply.on_interrupt(move || locks.interrupt(unique));
+        if !waits {
+            return reply.err(Errno::EINTR);
+        }
+        state.waiters.push(Waiter { nodeid, lock, reply });
+    }
+
+    fn interrupt(&self, unique: u64) {
+        let mut state = self.0.lock().unwrap();
+        if let Some(at) = state.waiters.iter().position(|w| w.reply.unique() == unique) {
+            state.waiters.remove(at).reply.err(Errno::EINTR);
+        }
     }
 
     pub fn close(&self, nodeid: u64, owner: u64) {

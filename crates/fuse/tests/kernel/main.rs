@@ -10,6 +10,7 @@ mod mounting;
 mod names;
 mod notifying;
 mod robust;
+mod tree;
 
 use memfs::{MemFs, Switches};
 use pinstripe_fuse::{Config, Handle, Mount, MountError, MountOptions, Notifier, Running, Session};
