@@ -8,6 +8,7 @@
 //! Layers, from the bottom: [`Endpoint`] names a place; a link carries frames; a server session
 //! ([`SessionRef`]) and a client session ([`Session`]) hold what outlives a link.
 
+mod auth;
 mod client;
 mod endpoint;
 mod error;
@@ -16,8 +17,12 @@ mod key;
 mod link;
 mod local;
 mod message;
+mod quiet_log;
+mod reader;
 mod server;
+mod socket;
 
+pub use auth::{Accepted, Challenge, Proof};
 pub use client::backoff::Backoff;
 pub use client::options::{ConnectOptions, Events, NoEvents};
 pub use client::stats::SessionStats;
@@ -27,6 +32,7 @@ pub use error::NetError;
 pub use key::ClusterKey;
 pub use local::LocalServer;
 pub use message::{Reply, Request, Response};
+pub use reader::{FrameReader, encode_frame};
 pub use server::Server;
 pub use server::options::ServerOptions;
 pub use server::responder::Responder;

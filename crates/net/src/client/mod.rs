@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod core;
+pub(crate) mod dial;
 pub(crate) mod options;
 pub(crate) mod reconnect;
 pub(crate) mod runtime;

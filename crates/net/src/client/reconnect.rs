@@ -1,6 +1,7 @@
 //! Getting a transport: the first one, and the next after a loss.
 
 use super::core::Core;
+use super::dial;
 use crate::{Endpoint, NetError, local};
 use std::sync::{Arc, Weak};
 
@@ -9,7 +10,7 @@ pub(crate) async fn attempt(core: &Arc<Core>) -> Result<(), NetError> {
     let (generation, endpoint, hello) = core.begin()?;
     match endpoint {
         Endpoint::Local(server) => attach_local(core, generation, &server, &hello),
-        other => Err(NetError::Lost(format!("{other}: sockets are not served yet"))),
+        socket => dial::dial(core, generation, &socket, &hello).await,
     }
 }
 

@@ -4,24 +4,31 @@
 //! rare, so one lock for all sessions is enough (invariant 9 is about requests, which do not take
 //! it).
 
+pub(crate) mod handshake;
+pub(crate) mod listen;
 pub(crate) mod options;
 pub(crate) mod responder;
 pub(crate) mod service;
 pub(crate) mod session;
+pub(crate) mod shard;
 pub(crate) mod stats;
 
 use crate::keeper::{Kept, keeper};
+use crate::quiet_log::QuietLog;
 use crate::{Endpoint, LocalServer, NetError, ServerOptions, ServerStats, Service, SessionRef};
 use parking_lot::Mutex;
 use proto::mgs::{Hello, Welcome};
 use proto::{Errno, WIRE_VERSION};
 use service::Closed;
 use session::SessionInner;
+use shard::Shard;
 use stats::{Counters, up};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 /// A server of one or more targets. Clones are the same server; it ends with
 /// [`Server::shutdown`] or when the last clone is dropped.
@@ -54,6 +61,10 @@ pub(crate) struct ServerInner {
     pub(crate) counters: Counters,
     registry: Mutex<Registry>,
     session_count: AtomicUsize,
+    pub(crate) handshaking: AtomicUsize,
+    pub(crate) shards: Mutex<Vec<Shard>>,
+    listeners: Mutex<Vec<AbortHandle>>,
+    pub(crate) log: QuietLog,
 }
 
 /// Why a client is not let in.
@@ -75,6 +86,10 @@ impl Server {
             counters: Counters::default(),
             registry: Mutex::default(),
             session_count: AtomicUsize::new(0),
+            handshaking: AtomicUsize::new(0),
+            shards: Mutex::default(),
+            listeners: Mutex::default(),
+            log: QuietLog::new(),
         });
         let kept: Arc<dyn Kept> = inner.clone();
         keeper().add(&kept);
@@ -91,10 +106,15 @@ impl Server {
     /// # Errors
     /// The address cannot be had, or is wider than loopback and there is no key.
     pub fn listen(&self, endpoint: &Endpoint) -> Result<Endpoint, NetError> {
-        match endpoint {
-            Endpoint::Local(_) => Ok(Endpoint::Local(self.local())),
-            _ => Err(NetError::Protocol("sockets are not served yet".into())),
+        if let Endpoint::Local(_) = endpoint {
+            return Ok(Endpoint::Local(self.local()));
         }
+        let handle = self.inner.start_shards()?;
+        let _in_runtime = handle.enter();
+        let (listener, real) = listen::bind(endpoint, self.inner.options.key.is_some())?;
+        let task = handle.spawn(listen::accept(self.inner.clone(), listener));
+        self.inner.listeners.lock().push(task.abort_handle());
+        Ok(real)
     }
 
     /// The way to this server from within the process.
@@ -135,9 +155,8 @@ impl ServerInner {
         hello: &Hello,
     ) -> Result<(Arc<SessionInner>, Welcome), Refusal> {
         let admitted = self.admit_checked(hello);
-        if let Err(r) = &admitted {
+        if admitted.is_err() {
             up(&self.counters.refused);
-            tracing::warn!(client = %hello.description, target = %hello.target, "refused: {}", r.text);
         }
         admitted
     }
@@ -229,10 +248,11 @@ impl ServerInner {
         if !opened {
             return Ok(());
         }
-        if registry.down {
+        if registry.down || session.is_over() {
+            let why = if registry.down { Closed::Shutdown } else { Closed::Evicted };
             drop(registry);
-            session.service.closed(&SessionRef(session.clone()), Closed::Shutdown);
-            return Err(refusal(Errno::ESHUTDOWN, "the server is shutting down"));
+            session.service.closed(&SessionRef(session.clone()), why);
+            return Err(refusal(Errno::ESHUTDOWN, "the session ended while it was opened"));
         }
         registry.sessions.insert(session.id, session.clone());
         self.session_count.store(registry.sessions.len(), Relaxed);
@@ -254,7 +274,21 @@ impl ServerInner {
         session
     }
 
+    /// Starts the threads that serve sockets, once; the first takes the connections.
+    fn start_shards(&self) -> Result<Handle, NetError> {
+        if self.registry.lock().down {
+            return Err(NetError::Shutdown);
+        }
+        let mut shards = self.shards.lock();
+        while shards.len() < self.options.shards.max(1) {
+            let number = shards.len();
+            shards.push(Shard::start(number)?);
+        }
+        shards.first().map(|s| s.handle.clone()).ok_or(NetError::Shutdown)
+    }
+
     fn shutdown(&self) {
+        self.listeners.lock().drain(..).for_each(|l| l.abort());
         let sessions: Vec<_> = {
             let mut registry = self.registry.lock();
             registry.down = true;
@@ -263,6 +297,8 @@ impl ServerInner {
         for session in sessions {
             session.end(Closed::Shutdown, "the server shut down");
         }
+        let shards = std::mem::take(&mut *self.shards.lock());
+        drop(shards);
     }
 }
 

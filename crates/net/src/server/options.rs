@@ -21,6 +21,8 @@ pub struct ServerOptions {
     pub shards: usize,
     /// Call-backs that may wait for one client; more fail with [`crate::NetError::Busy`].
     pub max_callbacks: usize,
+    /// Connections that may be in set-up at once; more are closed.
+    pub max_handshakes: usize,
     /// Time a new connection has until it is a session.
     pub handshake_timeout: Duration,
     /// A connection silent for this long is cut (clients ping more often).
@@ -44,6 +46,7 @@ impl Default for ServerOptions {
             total_credits: 65_536,
             shards: std::thread::available_parallelism().map_or(1, |n| n.get().min(4)),
             max_callbacks: 1024,
+            max_handshakes: 8192,
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(40),
             features: 0,

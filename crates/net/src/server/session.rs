@@ -274,6 +274,7 @@ impl SessionInner {
         state.running.insert(xid);
         drop(state);
         up(&server.counters.requests);
+        add(&server.counters.bytes_in, frame.body.len() + frame.bulk_len());
         let request = Request { header, body: frame.body, bulk: join(frame.bulk) };
         let reply = Responder::new(self.clone(), header);
         self.service.request(&SessionRef(self.clone()), request, reply);
@@ -306,6 +307,7 @@ impl SessionInner {
         if let Some(server) = self.server.upgrade() {
             header.credits = server.grant().into();
             up(&server.counters.replies);
+            add(&server.counters.bytes_out, frame.body.len() + frame.bulk_len());
         }
         link.send(frame);
     }
@@ -413,12 +415,6 @@ impl SessionInner {
     /// Whether the session ended; nothing comes back to life.
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().over
-    }
-
-    pub(crate) fn count_in(&self, bytes: usize) {
-        if let Some(server) = self.server.upgrade() {
-            add(&server.counters.bytes_in, bytes);
-        }
     }
 }
 

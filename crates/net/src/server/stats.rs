@@ -59,14 +59,18 @@ counters! {
     callbacks_busy,
     /// Times reading stopped because a client does not read its replies (`MAX_QUEUED_BYTES`).
     stalled,
-    /// Bytes read from sockets.
+    /// Bytes of bodies and bulk received.
     bytes_in,
-    /// Bytes queued for sockets.
+    /// Bytes of bodies and bulk sent.
     bytes_out,
 }
 
 pub(crate) fn up(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
+}
+
+pub(crate) fn down(counter: &AtomicU64) {
+    counter.fetch_sub(1, Relaxed);
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: usize) {

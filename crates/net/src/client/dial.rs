@@ -1,0 +1,168 @@
+//! Connecting over a socket: the stream, the greeting, the proof of the key.
+
+use super::core::Core;
+use crate::auth::{self, Accepted, Challenge, Proof, Side};
+use crate::message::Frame;
+use crate::reader::FrameReader;
+use crate::socket::drive::{Peer, drive, read_one};
+use crate::socket::outbox::Outbox;
+use crate::socket::{ReadHalf, Stream};
+use crate::{Endpoint, NetError};
+use proto::frame::Header;
+use proto::mgs::{Hello, Welcome};
+use proto::{Wire, ops};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+
+/// Largest body of a reply to the greeting: what a service says of a session is in it.
+const MAX_WELCOME: usize = 256 << 10;
+
+/// One attempt over a socket; on success the session is up and served.
+pub(crate) async fn dial(
+    core: &Arc<Core>,
+    generation: u64,
+    endpoint: &Endpoint,
+    hello: &Hello,
+) -> Result<(), NetError> {
+    let limit = core.options.connect_timeout;
+    let set_up = async {
+        let stream = open(endpoint).await?;
+        let needs_key = matches!(stream, Stream::Tcp(_));
+        let (mut read, write) = stream.split();
+        let outbox = Arc::new(Outbox::new(write, true));
+        let welcome = greet(core, &mut read, &outbox, hello, needs_key).await?;
+        Ok((read, outbox, welcome))
+    };
+    let (read, outbox, welcome) = tokio::time::timeout(limit, set_up).await.map_err(|_| {
+        NetError::Timeout { target: format!("{} at {endpoint}", hello.target), after: limit }
+    })??;
+    core.welcomed(welcome);
+    core.adopt(generation, outbox.clone())?;
+    let served = Served {
+        core: Arc::downgrade(core),
+        outbox: outbox.clone(),
+        generation,
+        interval: core.options.ping_interval,
+        timeout: core.options.ping_timeout,
+    };
+    core.runtime.spawn(serve(read, outbox, served));
+    Ok(())
+}
+
+async fn open(endpoint: &Endpoint) -> Result<Stream, NetError> {
+    let fail = |e: std::io::Error| NetError::Lost(format!("{endpoint}: {e}"));
+    let stream = match endpoint {
+        Endpoint::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await.map_err(fail)?),
+        Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(fail)?),
+        Endpoint::Local(_) => {
+            return Err(NetError::Protocol("no socket leads into the process".into()));
+        }
+    };
+    stream.check_peer().map_err(NetError::Refused)?;
+    Ok(stream)
+}
+
+async fn greet(
+    core: &Core,
+    read: &mut ReadHalf,
+    outbox: &Outbox,
+    hello: &Hello,
+    needs_key: bool,
+) -> Result<Welcome, NetError> {
+    let mut frames = FrameReader::new(MAX_WELCOME, 0);
+    let greeting = hello.to_bytes();
+    put(outbox, ops::session::CONNECT, greeting.clone());
+    let reply = answer(read, &mut frames).await?;
+    let key = core.options.key.as_ref().filter(|_| needs_key);
+    if reply.header.opcode.get() != ops::session::PROVE {
+        if key.is_some() {
+            // An impostor cannot answer the challenge, so it would not ask for one.
+            return Err(NetError::Refused(
+                "the server did not ask for the cluster key; it holds none".into(),
+            ));
+        }
+        return Welcome::from_bytes(&reply.body).map_err(malformed);
+    }
+    let Some(key) = key else {
+        return Err(NetError::Refused(
+            "the server asks for the cluster key and this client has none".into(),
+        ));
+    };
+    let theirs = Challenge::from_bytes(&reply.body).map_err(malformed)?.nonce;
+    let ours = auth::nonce();
+    let mac = auth::prove(key, Side::Client, &theirs, &ours, &greeting);
+    put(outbox, ops::session::PROVE, Proof { nonce: ours, mac }.to_bytes());
+    let reply = answer(read, &mut frames).await?;
+    let accepted = Accepted::from_bytes(&reply.body).map_err(malformed)?;
+    if !auth::verify(key, Side::Server, &theirs, &ours, &greeting, &accepted.mac) {
+        return Err(NetError::Refused("the server does not hold this cluster's key".into()));
+    }
+    Ok(accepted.welcome)
+}
+
+fn put(outbox: &Outbox, opcode: u16, body: Vec<u8>) {
+    use crate::link::Link;
+    let header = Header::request(opcode, 0);
+    outbox.send(Frame { header, body: body.into(), bulk: Vec::new() });
+}
+
+/// A reply to a set-up message; a status other than 0 is a refusal in words.
+async fn answer(read: &mut ReadHalf, frames: &mut FrameReader) -> Result<Frame, NetError> {
+    let reply = read_one(read, frames).await?;
+    if !reply.header.is_reply() {
+        return Err(NetError::Protocol("no reply to the greeting".into()));
+    }
+    if reply.header.status.get() != 0 {
+        return Err(NetError::Refused(String::from_utf8_lossy(&reply.body).into_owned()));
+    }
+    Ok(reply)
+}
+
+fn malformed(e: proto::DecodeError) -> NetError {
+    NetError::Protocol(format!("cannot read the server's greeting: {e}"))
+}
+
+async fn serve(mut read: ReadHalf, outbox: Arc<Outbox>, mut served: Served) {
+    let first = served.interval;
+    let why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
+    outbox.end(why.clone());
+    if let Some(core) = served.core.upgrade() {
+        core.lost(served.generation, why);
+    }
+}
+
+struct Served {
+    core: Weak<Core>,
+    outbox: Arc<Outbox>,
+    generation: u64,
+    interval: Duration,
+    timeout: Duration,
+}
+
+impl Peer for Served {
+    fn frame(&mut self, frame: Frame) -> Result<(), NetError> {
+        match self.core.upgrade() {
+            Some(core) => core.receive(self.generation, frame),
+            None => Err(NetError::Shutdown),
+        }
+    }
+
+    /// Silence of one interval is answered by a ping, once per interval.
+    fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
+        if silence < self.interval {
+            return Ok(self.interval);
+        }
+        if silence >= self.timeout {
+            return Err(NetError::Lost(format!("the server is silent for {silence:?}")));
+        }
+        let Some(session) = self.core.upgrade().and_then(|c| c.welcome()) else {
+            return Err(NetError::Shutdown);
+        };
+        let mut header = Header::request(ops::session::PING, 0);
+        header.session = session.session.into();
+        use crate::link::Link;
+        self.outbox.send(Frame::bare(header));
+        Ok((silence + self.interval).min(self.timeout))
+    }
+}

@@ -1,0 +1,199 @@
+//! From a connection to a session: `CONNECT`, the key where one is needed, `Welcome`.
+//!
+//! Assumptions: a peer that has not proven anything yet gets little memory and little time.
+
+use super::session::SessionInner;
+use super::stats::{down, up};
+use super::{Refusal, ServerInner, refusal};
+use crate::NetError;
+use crate::auth::{self, Accepted, Challenge, Proof, Side};
+use crate::message::Frame;
+use crate::reader::FrameReader;
+use crate::socket::drive::{Peer, drive, read_one};
+use crate::socket::outbox::{MAX_QUEUED_BYTES, Outbox};
+use crate::socket::{ReadHalf, Stream};
+use proto::frame::Header;
+use proto::mgs::{Hello, Welcome};
+use proto::{Errno, Wire, ops};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Largest body before a session exists.
+pub(crate) const MAX_SETUP_BODY: usize = 4096;
+/// Longest description and target name a client may give, in bytes.
+const MAX_NAME: usize = 512;
+
+/// Counts a connection where it is: being set up, then served.
+pub(crate) struct Gauge {
+    server: Arc<ServerInner>,
+    load: Arc<AtomicU64>,
+    handshaking: bool,
+}
+
+impl Gauge {
+    pub(crate) fn new(server: Arc<ServerInner>, load: Arc<AtomicU64>) -> Gauge {
+        up(&server.counters.connections);
+        Gauge { server, load, handshaking: true }
+    }
+
+    fn settled(&mut self) {
+        if std::mem::take(&mut self.handshaking) {
+            self.server.handshaking.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.settled();
+        down(&self.server.counters.connections);
+        self.load.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str, mut gauge: Gauge) {
+    let needs_key = matches!(stream, Stream::Tcp(_));
+    let (mut read, write) = stream.split();
+    let outbox = Arc::new(Outbox::new(write, false));
+    let limit = server.options.handshake_timeout;
+    let set_up = tokio::time::timeout(limit, set_up(server, &mut read, &outbox, needs_key)).await;
+    gauge.settled();
+    let session = match set_up {
+        Ok(Ok(session)) => session,
+        Ok(Err(e)) => {
+            if matches!(e, NetError::Protocol(_)) {
+                up(&server.counters.bad_frames);
+            }
+            return server.log.warn(peer, &format!("no session: {e}"));
+        }
+        Err(_) => {
+            up(&server.counters.refused);
+            return server.log.warn(peer, &format!("no session within {limit:?}"));
+        }
+    };
+    let Some(generation) = session.attach(outbox.clone()) else {
+        return outbox.flush();
+    };
+    let idle = server.options.idle_timeout;
+    let mut served = Served { server, session: &session, idle };
+    let why = drive(&mut read, &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
+    if let NetError::Protocol(text) = &why {
+        up(&server.counters.bad_frames);
+        server.log.warn(peer, text);
+    } else {
+        tracing::debug!(peer, "{why}");
+    }
+    outbox.end(why);
+    session.detach(generation);
+}
+
+struct Served<'a> {
+    server: &'a Arc<ServerInner>,
+    session: &'a Arc<SessionInner>,
+    idle: Duration,
+}
+
+impl Peer for Served<'_> {
+    fn frame(&mut self, frame: Frame) -> Result<(), NetError> {
+        self.session.receive(frame)
+    }
+
+    fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
+        if silence < self.idle {
+            return Ok(self.idle);
+        }
+        up(&self.server.counters.silent);
+        Err(NetError::Lost(format!("the client is silent for {silence:?}")))
+    }
+
+    fn stalled(&mut self) {
+        up(&self.server.counters.stalled);
+    }
+}
+
+async fn set_up(
+    server: &Arc<ServerInner>,
+    read: &mut ReadHalf,
+    outbox: &Outbox,
+    needs_key: bool,
+) -> Result<Arc<SessionInner>, NetError> {
+    let mut frames = FrameReader::new(MAX_SETUP_BODY, 0);
+    let connect = read_one(read, &mut frames).await?;
+    if connect.header.opcode.get() != ops::session::CONNECT || connect.header.is_reply() {
+        return Err(NetError::Protocol("the first message is not CONNECT".into()));
+    }
+    let hello = match read_hello(&connect) {
+        Ok(hello) => hello,
+        Err(r) => return refuse(server, outbox, &connect.header, r),
+    };
+    let Some(key) = server.options.key.as_ref().filter(|_| needs_key) else {
+        return match server.admit(&hello) {
+            Ok((session, welcome)) => {
+                send(outbox, server, &connect.header, &welcome, welcome.to_bytes());
+                Ok(session)
+            }
+            Err(r) => refuse(server, outbox, &connect.header, r),
+        };
+    };
+    let nonce = auth::nonce();
+    let mut header = connect.header.reply(0);
+    header.opcode = ops::session::PROVE.into();
+    put(outbox, header, Challenge { nonce }.to_bytes());
+    let prove = read_one(read, &mut frames).await?;
+    let proof = match Proof::from_bytes(&prove.body) {
+        Ok(p) if prove.header.opcode.get() == ops::session::PROVE => p,
+        _ => return Err(NetError::Protocol("the second message is not PROVE".into())),
+    };
+    if !auth::verify(key, Side::Client, &nonce, &proof.nonce, &connect.body, &proof.mac) {
+        let text = "the client does not hold this cluster's key";
+        return refuse(server, outbox, &prove.header, refusal(Errno::EKEYREJECTED, text));
+    }
+    match server.admit(&hello) {
+        Ok((session, welcome)) => {
+            let mac = auth::prove(key, Side::Server, &nonce, &proof.nonce, &connect.body);
+            let body = Accepted { mac, welcome: welcome.clone() }.to_bytes();
+            send(outbox, server, &prove.header, &welcome, body);
+            Ok(session)
+        }
+        Err(r) => refuse(server, outbox, &prove.header, r),
+    }
+}
+
+fn read_hello(connect: &Frame) -> Result<Hello, Refusal> {
+    let hello = Hello::from_bytes(&connect.body)
+        .map_err(|e| refusal(Errno::EPROTO, format!("cannot read the greeting: {e}")))?;
+    if hello.description.len() > MAX_NAME || hello.target.len() > MAX_NAME {
+        let text = format!("names in the greeting are at most {MAX_NAME} bytes");
+        return Err(refusal(Errno::EPROTO, text));
+    }
+    Ok(hello)
+}
+
+fn send(outbox: &Outbox, server: &ServerInner, to: &Header, welcome: &Welcome, body: Vec<u8>) {
+    let mut header = to.reply(0);
+    header.session = welcome.session.into();
+    header.epoch = welcome.epoch.into();
+    header.credits = server.grant().into();
+    put(outbox, header, body);
+}
+
+fn put(outbox: &Outbox, header: Header, body: Vec<u8>) {
+    use crate::link::Link;
+    outbox.send(Frame { header, body: body.into(), bulk: Vec::new() });
+    outbox.flush();
+}
+
+fn refuse(
+    server: &ServerInner,
+    outbox: &Outbox,
+    to: &Header,
+    why: Refusal,
+) -> Result<Arc<SessionInner>, NetError> {
+    if why.errno == Errno::EKEYREJECTED || why.errno == Errno::EPROTO {
+        up(&server.counters.refused);
+    }
+    put(outbox, to.reply(why.errno.status()), why.text.clone().into_bytes());
+    Err(NetError::Refused(why.text))
+}

@@ -1,0 +1,151 @@
+//! The task of one connection: reads, hands frames on, writes what others could not.
+
+use super::ReadHalf;
+use super::outbox::Outbox;
+use crate::NetError;
+use crate::message::Frame;
+use crate::reader::{self, FrameReader};
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::time::Instant;
+
+/// Bytes of the buffer all connections of a thread read into: with one each, thousands of idle
+/// sessions would hold memory for nothing.
+pub(crate) const READ_BUFFER: usize = 256 << 10;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BUFFER]);
+}
+
+/// Who owns the connection.
+pub(crate) trait Peer {
+    /// A frame came. An error closes the connection.
+    fn frame(&mut self, frame: Frame) -> Result<(), NetError>;
+    /// Nothing came for `silence`; returns when to ask again (of silence), or why to give up.
+    fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError>;
+    /// Reading pauses because the peer does not read.
+    fn stalled(&mut self) {}
+}
+
+/// Runs the connection to its end; returns why it ended. Above `max_waiting` unwritten bytes it
+/// does not read.
+pub(crate) async fn drive(
+    read: &mut ReadHalf,
+    outbox: &Outbox,
+    max_waiting: usize,
+    first_check: Duration,
+    peer: &mut impl Peer,
+) -> NetError {
+    let mut frames = FrameReader::default();
+    let mut seen = Instant::now();
+    let timer = tokio::time::sleep(first_check);
+    tokio::pin!(timer);
+    let mut stalled = false;
+    loop {
+        if let Some(why) = outbox.ended() {
+            outbox.flush();
+            return why;
+        }
+        let full = outbox.waiting() > max_waiting;
+        if full && !stalled {
+            peer.stalled();
+        }
+        stalled = full;
+        tokio::select! {
+            biased;
+            () = outbox.wake.notified() => outbox.flush(),
+            ready = outbox.write.writable(), if outbox.is_blocked() => match ready {
+                Ok(()) => outbox.unblock(),
+                Err(e) => return NetError::Lost(e.to_string()),
+            },
+            got = read_some(read, outbox, &mut frames, peer), if !full => match got {
+                Ok(()) => seen = Instant::now(),
+                Err(e) => {
+                    outbox.flush();
+                    return e;
+                }
+            },
+            () = &mut timer => match peer.quiet(seen.elapsed()) {
+                Ok(next) => timer.as_mut().reset(seen + next),
+                Err(e) => return e,
+            },
+        }
+    }
+}
+
+async fn read_some(
+    read: &mut ReadHalf,
+    outbox: &Outbox,
+    frames: &mut FrameReader,
+    peer: &mut impl Peer,
+) -> Result<(), NetError> {
+    let mut on = |header, body, bulk| peer.frame(reader::frame(header, body, bulk));
+    if let Some(mut rest) = frames.rest() {
+        let n = read.read_buf(&mut rest).await.map_err(lost)?;
+        return if n == 0 { Err(eof(false)) } else { frames.filled(on) };
+    }
+    std::future::poll_fn(|cx| {
+        // Taken out, so that whatever runs below finds no borrow held.
+        let mut buffer = BUFFER.take();
+        buffer.resize(READ_BUFFER, 0);
+        let mut into = ReadBuf::new(&mut buffer);
+        let polled = Pin::new(&mut *read).poll_read(cx, &mut into);
+        let result = match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(e)) => Poll::Ready(Err(lost(e))),
+            Poll::Ready(Ok(())) if into.filled().is_empty() => {
+                Poll::Ready(Err(eof(frames.is_between())))
+            }
+            Poll::Ready(Ok(())) => {
+                outbox.cork();
+                let fed = frames.feed(into.filled(), &mut on);
+                outbox.uncork();
+                Poll::Ready(fed)
+            }
+        };
+        BUFFER.set(buffer);
+        result
+    })
+    .await
+}
+
+fn lost(e: io::Error) -> NetError {
+    NetError::Lost(e.to_string())
+}
+
+fn eof(between: bool) -> NetError {
+    if between {
+        NetError::Lost("the peer closed the connection".into())
+    } else {
+        NetError::Protocol("the peer closed the connection within a frame".into())
+    }
+}
+
+/// Reads one frame while a session is set up: nothing may follow it yet.
+pub(crate) async fn read_one(
+    read: &mut ReadHalf,
+    frames: &mut FrameReader,
+) -> Result<Frame, NetError> {
+    let mut buffer = [0; 2048];
+    let mut found: Option<Frame> = None;
+    while found.is_none() {
+        let n = read.read(&mut buffer).await.map_err(lost)?;
+        if n == 0 {
+            return Err(eof(frames.is_between()));
+        }
+        frames.feed(&buffer[..n], |header, body, bulk| {
+            if found.replace(reader::frame(header, body, bulk)).is_some() {
+                return Err(NetError::Protocol("frames before the session is set up".into()));
+            }
+            Ok(())
+        })?;
+    }
+    match found {
+        Some(frame) if frames.is_between() => Ok(frame),
+        _ => Err(NetError::Protocol("bytes before the session is set up".into())),
+    }
+}

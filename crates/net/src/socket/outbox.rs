@@ -1,0 +1,272 @@
+//! What is to be written to a socket.
+//!
+//! Role: any thread puts frames in; one thread at a time writes them, many per system call.
+//! Frames put in while somebody writes, or while the connection's task works through what it read
+//! (the outbox is corked), go out together with what comes next. Assumptions: writing never
+//! blocks; when the socket is full the connection's task goes on once it is writable.
+//! Limits: a client's outbox holds at most what its credits allow; above [`MAX_QUEUED_BYTES`] a
+//! server's task reads no more requests of this client.
+
+use super::WriteHalf;
+use crate::NetError;
+use crate::link::Link;
+use crate::message::Frame;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::sync::Notify;
+use zerocopy::IntoBytes;
+
+/// Bytes of replies that may wait for a client that does not read.
+pub(crate) const MAX_QUEUED_BYTES: usize = 8 << 20;
+/// Pieces per system call.
+const MAX_PIECES: usize = 64;
+/// Parts up to this size are copied together, larger ones are written from where they are.
+const COPY_MAX: usize = 4 << 10;
+/// A run of small parts is at most this long.
+const RUN_MAX: usize = 64 << 10;
+/// Rounds a caller's thread writes for others before the task takes over.
+const MAX_ROUNDS: usize = 16;
+
+enum Piece {
+    Run(Vec<u8>),
+    Part(Bytes),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Run(v) => v,
+            Piece::Part(b) => b,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<Piece>,
+    /// A thread writes, or the task will when the socket is writable.
+    writing: bool,
+    corked: bool,
+    /// The task was told that there is something.
+    woken: bool,
+    blocked: bool,
+    closed: Option<NetError>,
+}
+
+/// Taken out of the queue; the first piece is written up to `offset`.
+#[derive(Default)]
+struct Current {
+    pieces: VecDeque<Piece>,
+    offset: usize,
+}
+
+/// The sending half of a connection.
+pub(crate) struct Outbox {
+    pub(crate) write: WriteHalf,
+    /// Tells the connection's task that it has something to do.
+    pub(crate) wake: Notify,
+    queue: Mutex<Queue>,
+    /// Locked only by the thread that set `writing`.
+    current: Mutex<Current>,
+    waiting: AtomicUsize,
+    /// Whether senders write themselves: quicker for one, while the task's writes carry more.
+    straight: bool,
+}
+
+impl Link for Outbox {
+    fn send(&self, frame: Frame) -> bool {
+        self.put(frame)
+    }
+
+    fn close(&self, why: &str) {
+        self.end(NetError::Lost(why.into()));
+    }
+}
+
+impl Outbox {
+    pub(crate) fn new(write: WriteHalf, straight: bool) -> Outbox {
+        Outbox {
+            write,
+            wake: Notify::new(),
+            queue: Mutex::default(),
+            current: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            straight,
+        }
+    }
+
+    fn put(&self, mut frame: Frame) -> bool {
+        let bulk_len = frame.bulk_len();
+        frame.header.seal(&frame.body, bulk_len as u32);
+        let mut queue = self.queue.lock();
+        if queue.closed.is_some() {
+            return false;
+        }
+        self.waiting.fetch_add(size_of_val(&frame.header) + frame.body.len() + bulk_len, Relaxed);
+        queue.small(frame.header.as_bytes());
+        queue.part(frame.body);
+        frame.bulk.into_iter().for_each(|b| queue.part(b));
+        if queue.writing || queue.corked {
+            return true;
+        }
+        if self.straight {
+            queue.writing = true;
+            drop(queue);
+            self.write_out();
+        } else if !queue.woken {
+            queue.woken = true;
+            drop(queue);
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// Holds back what is sent until [`Outbox::uncork`].
+    pub(crate) fn cork(&self) {
+        self.queue.lock().corked = true;
+    }
+
+    pub(crate) fn uncork(&self) {
+        let mut queue = self.queue.lock();
+        queue.corked = false;
+        self.start(queue);
+    }
+
+    /// The task: writes what waits.
+    pub(crate) fn flush(&self) {
+        let mut queue = self.queue.lock();
+        queue.woken = false;
+        self.start(queue);
+    }
+
+    fn start(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+        if queue.writing || queue.pieces.is_empty() {
+            return;
+        }
+        queue.writing = true;
+        drop(queue);
+        self.write_out();
+    }
+
+    /// Whether the task has to wait until the socket is writable.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.queue.lock().blocked
+    }
+
+    /// The task: the socket is writable again.
+    pub(crate) fn unblock(&self) {
+        let was = std::mem::take(&mut self.queue.lock().blocked);
+        if was {
+            self.write_out();
+        }
+    }
+
+    /// Bytes not yet written.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    pub(crate) fn end(&self, why: NetError) {
+        self.queue.lock().closed.get_or_insert(why);
+        self.wake.notify_one();
+    }
+
+    /// Why the connection is to be closed, if it is.
+    pub(crate) fn ended(&self) -> Option<NetError> {
+        self.queue.lock().closed.clone()
+    }
+
+    /// Writes until nothing waits or the socket is full. The caller has set `writing`.
+    fn write_out(&self) {
+        let mut current = self.current.lock();
+        let mut rounds = 0;
+        loop {
+            if current.pieces.is_empty() {
+                let mut queue = self.queue.lock();
+                if queue.pieces.is_empty() {
+                    queue.writing = false;
+                    return;
+                }
+                if rounds >= MAX_ROUNDS {
+                    return self.block(queue);
+                }
+                rounds += 1;
+                std::mem::swap(&mut current.pieces, &mut queue.pieces);
+            }
+            match current.write_some(&self.write) {
+                Ok(n) => {
+                    self.waiting.fetch_sub(n, Relaxed);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    return self.block(self.queue.lock());
+                }
+                Err(e) => {
+                    // `writing` stays set: nobody writes to a broken socket again.
+                    return self.end(NetError::Lost(e.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Leaves the rest to the task.
+    fn block(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+        queue.blocked = true;
+        drop(queue);
+        self.wake.notify_one();
+    }
+}
+
+impl Queue {
+    fn small(&mut self, bytes: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(Piece::Run(run)) if run.len() + bytes.len() <= RUN_MAX => {
+                run.extend_from_slice(bytes);
+            }
+            _ => {
+                let mut run = Vec::with_capacity(256.max(bytes.len()));
+                run.extend_from_slice(bytes);
+                self.pieces.push_back(Piece::Run(run));
+            }
+        }
+    }
+
+    fn part(&mut self, bytes: Bytes) {
+        match bytes.len() {
+            0 => {}
+            n if n <= COPY_MAX => self.small(&bytes),
+            _ => self.pieces.push_back(Piece::Part(bytes)),
+        }
+    }
+}
+
+impl Current {
+    fn write_some(&mut self, to: &WriteHalf) -> std::io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+        let mut count = 0;
+        let mut skip = self.offset;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(&piece.bytes()[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        let written = to.try_write(&slices[..count])?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.offset += written;
+        while let Some(first) = self.pieces.front() {
+            let len = first.bytes().len();
+            if self.offset < len {
+                break;
+            }
+            self.offset -= len;
+            self.pieces.pop_front();
+        }
+    }
+}

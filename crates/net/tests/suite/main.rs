@@ -1,0 +1,4 @@
+//! The suite: what a target and a client may rely on, over every transport.
+
+mod calls;
+mod common;
