@@ -133,3 +133,51 @@ fn others_filling_the_file_system_stop_even_deletes_until_there_is_room() {
     commit(&*store, 2, 3, vec![put("b", "2")]).unwrap();
     assert_eq!(store.get(b"b").unwrap().as_deref(), Some(&b"2"[..]));
 }
+
+/// fjall stops for good when a flush or compaction fails; the owner must hear of it, not hang, and
+/// find everything when it acquires the store again.
+#[test]
+fn no_room_for_a_flush_loses_nothing() {
+    let Some(fs) = Tmpfs::mount(128) else { return };
+    let dir = fs.path().join("mdt0");
+    let options = FjallOptions {
+        memtable_bytes: 1 << 20,
+        // No reserve: the store runs into the wall.
+        reserve_bytes: 0,
+        ..FjallOptions::default()
+    };
+    format(&dir, &options).unwrap();
+    let mut last = 0;
+    for round in 0..3 {
+        let hog = fs.path().join("hog");
+        let store = acquire(&dir, "test", last, &options).unwrap();
+        let mut failed = None;
+        for n in 0..400u64 {
+            if n == 20 {
+                // Another program takes what is free.
+                let mut file = File::create(&hog).unwrap();
+                while file.write_all(&noise(1)).is_ok() {}
+            }
+            let writes = (0..16).map(|i| put((last % 64 * 16 + i).to_be_bytes(), noise(last)));
+            match commit(&*store, last, last + 1, writes.collect()) {
+                Ok(()) => last += 1,
+                Err(e) => failed = Some(e),
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        let failed = failed.expect("the file system never got full");
+        let stopped = matches!(failed, StoreError::NoSpace { .. } | StoreError::Uncertain(_));
+        assert!(stopped, "round {round}: {failed:?}");
+        store.close().unwrap();
+        fs::remove_file(&hog).unwrap();
+        let store = acquire(&dir, "test", last, &options).unwrap();
+        assert!(store.info().last - last <= 1);
+        last = store.info().last;
+        for n in last.saturating_sub(64)..last {
+            let value = store.get(&(n % 64 * 16).to_be_bytes()).unwrap();
+            assert!(value.as_deref() == Some(&noise(n)[..]), "round {round}, {n}");
+        }
+    }
+}

@@ -8,6 +8,8 @@
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
@@ -28,6 +30,14 @@ const KEYSPACE: &str = "mdt";
 const WORKERS: usize = 1;
 /// Table files kept open.
 const OPEN_TABLES: usize = 128;
+
+/// Memtables that may wait to be flushed before commits wait for them. fjall itself waits at four, but for ever
+/// if the flush failed meanwhile.
+const SEALED_MEMTABLES: usize = 3;
+/// Bytes that may be unflushed while a flush is due.
+const UNFLUSHED_BYTES: u64 = 32 << 20;
+/// Between two looks at whether a flush has ended.
+const FLUSH_POLL: Duration = Duration::from_millis(2);
 
 /// An open database and the lock on its directory.
 pub(super) struct Handle {
@@ -111,12 +121,27 @@ impl Handle {
         self.keyspace.disk_space()
     }
 
+    /// Waits until flushes keep up. An error if one has failed.
+    fn wait_for_flushes(&self) -> Result<(), StoreError> {
+        loop {
+            let sealed = self.keyspace.sealed_memtable_count();
+            let behind = sealed > 0 && self.unflushed() > UNFLUSHED_BYTES;
+            if sealed < SEALED_MEMTABLES && !behind {
+                return Ok(());
+            }
+            // Says `Poisoned` when the worker is gone, so that this loop ends.
+            guard("flush", || self.db.persist(PersistMode::Buffer))?;
+            thread::sleep(FLUSH_POLL);
+        }
+    }
+
     /// Puts one commit and its record in a batch and writes it, not yet durably.
     pub(super) fn write(
         &self,
         record: &CommitRecord,
         mut writes: Vec<Write>,
     ) -> Result<(), StoreError> {
+        self.wait_for_flushes()?;
         // Writes of one batch share a sequence number, so each key may occur only once: the last counts.
         writes.sort_by(|a, b| a.key().cmp(b.key()));
         let mut batch = self.db.batch().durability(None);

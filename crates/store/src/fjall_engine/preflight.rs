@@ -121,10 +121,15 @@ fn check_journals(path: &Path) -> Result<Option<CommitRecord>, StoreError> {
     }
     journals.sort();
     let mut newest: Option<CommitRecord> = None;
+    let mut seqno = None;
     for (_, file) in &journals {
         let open = File::open(file).or_else(|e| unreadable(file, &e))?;
-        let mut journal =
-            Journal { reader: BufReader::with_capacity(READ_BUFFER, open), batch: None };
+        let mut journal = Journal {
+            reader: BufReader::with_capacity(READ_BUFFER, open),
+            at_start: true,
+            batch: (0, None),
+            seqno,
+        };
         while let Some(record) = journal.next_record(file)? {
             if let Some(before) = newest
                 && (record.sequence != before.sequence + 1 || record.prev_hash != before.hash)
@@ -139,38 +144,70 @@ fn check_journals(path: &Path) -> Result<Option<CommitRecord>, StoreError> {
             }
             newest = Some(record);
         }
+        seqno = journal.seqno;
     }
     Ok(newest)
 }
 
 struct Journal {
     reader: BufReader<File>,
-    /// The commit record of the batch being read.
-    batch: Option<CommitRecord>,
+    /// Nothing was read yet.
+    at_start: bool,
+    /// fjall's sequence number of the batch being read, and its commit record.
+    batch: (u64, Option<[u8; RECORD_BYTES]>),
+    /// The sequence number of the whole batch before.
+    seqno: Option<u64>,
 }
 
 impl Journal {
     /// The commit record of the next whole batch; `None` where fjall would see the journal's end.
+    ///
+    /// Only whole batches are judged: a half-written one at the end is what a crash leaves.
     fn next_record(&mut self, file: &Path) -> Result<Option<CommitRecord>, StoreError> {
         loop {
-            match self.entry() {
-                Ok(Entry::Part) => {}
-                Ok(Entry::End) => {
-                    if let Some(record) = self.batch.take() {
+            let entry = match self.entry() {
+                Ok(entry) => entry,
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+                Err(e) => return unreadable(file, &e),
+            };
+            match entry {
+                Entry::Start(_) | Entry::Zero => {}
+                _ if self.at_start => return damaged(file, "it does not start with a batch"),
+                _ => {}
+            }
+            self.at_start = false;
+            match entry {
+                Entry::Start(seqno) => self.batch = (seqno, None),
+                Entry::Record(bytes) => self.batch.1 = Some(bytes),
+                Entry::Part => {}
+                Entry::End => {
+                    if let Some(record) = self.end_batch(file)? {
                         return Ok(Some(record));
                     }
                 }
-                Ok(Entry::Record(bytes)) => self.batch = Some(CommitRecord::decode(&bytes)?),
-                Ok(Entry::Unknown) => return Ok(None),
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(None),
-                Err(e) => return unreadable(file, &e),
+                Entry::Zero | Entry::Unknown => return Ok(None),
             }
         }
     }
 
+    fn end_batch(&mut self, file: &Path) -> Result<Option<CommitRecord>, StoreError> {
+        let (seqno, record) = self.batch;
+        // No checksum covers it, and fjall would leave out or misplace the batch.
+        if self.seqno.is_some_and(|before| seqno <= before) {
+            return damaged(file, "a batch's number does not follow the one before");
+        }
+        self.seqno = Some(seqno);
+        record.map(|bytes| CommitRecord::decode(&bytes)).transpose()
+    }
+
     fn entry(&mut self) -> std::io::Result<Entry> {
         match self.array::<1>()?[0] {
-            TAG_START => self.array::<12>().map(|_| Entry::Part),
+            TAG_START => {
+                // Number of items (u32), sequence number (u64).
+                let start = self.array::<12>()?;
+                let n = start[4..].iter().rev();
+                Ok(Entry::Start(n.fold(0, |n, b| n << 8 | u64::from(*b))))
+            }
             TAG_ITEM => self.item(),
             TAG_END => {
                 let end = self.array::<12>()?;
@@ -180,6 +217,7 @@ impl Journal {
                 })
             }
             TAG_CLEAR => self.array::<8>().map(|_| Entry::Part),
+            0 => Ok(Entry::Zero),
             _ => Ok(Entry::Unknown),
         }
     }
@@ -210,8 +248,11 @@ impl Journal {
 }
 
 enum Entry {
+    Start(u64),
     Record([u8; RECORD_BYTES]),
     End,
     Part,
+    /// Preallocated and never written.
+    Zero,
     Unknown,
 }
