@@ -1,0 +1,21 @@
+//! Asking and steering a running process: `status`, parameters, paths of FIDs.
+//!
+//! Every server and mount process offers the target `CTL` beside its others. Answers are JSON:
+//! rare, for people, and extensible. Opcodes are this crate's own.
+
+mod ask;
+mod service;
+
+pub use ask::{ask_paths, ask_status, get_params, open, set_params};
+pub use service::{Control, Inside, ProcessParams, Param};
+
+/// Name of the target.
+pub const TARGET: &str = "CTL";
+/// State of the process; empty body, the reply is a JSON object.
+pub const STATUS: u16 = 0x0501;
+/// Parameters; empty body, the reply is a JSON list of [`Param`].
+pub const GET_PARAMS: u16 = 0x0502;
+/// Changes parameters; body a JSON list of `[name, value]`. All or none.
+pub const SET_PARAMS: u16 = 0x0503;
+/// Paths of a FID; body the FID as text, the reply a list of byte strings.
+pub const PATHS: u16 = 0x0504;

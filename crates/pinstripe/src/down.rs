@@ -1,0 +1,117 @@
+//! `pinstripe down`: ends a mount and the process behind it.
+//!
+//! Order: unmount first, so that a mount in use is left alone and said so; the process then ends
+//! by itself, and is waited for. A dead mount is detached.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fuse::{MountError, MountState};
+
+use crate::cli::{Common, DownArgs};
+use crate::failure::{Doing, Failure, Outcome};
+use crate::out;
+use crate::places;
+use crate::record::Record;
+
+/// Time a process has to flush and end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// With --force: time before it is ended.
+const FORCED: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
+    let mountpoint = places::mountpoint(&args.mountpoint)?;
+    let record = Record::of(&mountpoint)?;
+    let process = record.as_ref().and_then(Record::process);
+    let unmounted = unmount(&mountpoint, args.force)?;
+    let Some((record, process)) = record.zip(process) else {
+        return match unmounted {
+            true => say(&mountpoint, None, common),
+            false => Err(Failure::run(format!(
+                "{} is not a Pinstripe mount; `pinstripe status` lists those that are",
+                mountpoint.display()
+            ))),
+        };
+    };
+    let pid = record.process.pid;
+    if !unmounted {
+        // Nothing to unmount: it is starting, ending, or was unmounted lazily.
+        process.terminate();
+    }
+    if !process.wait(if args.force { FORCED } else { PATIENCE }) {
+        if !args.force {
+            let text = format!(
+                "{} is unmounted, but process {pid} still runs after {} s; --force ends it",
+                mountpoint.display(),
+                PATIENCE.as_secs()
+            );
+            return Err(Failure::run(text));
+        }
+        tracing::warn!("process {pid} did not end in {} s and is killed", FORCED.as_secs());
+        process.kill();
+        process.wait(FORCED);
+    }
+    // It may have left its mount behind when it was killed.
+    fuse::detach_dead(&mountpoint).doing(|| "cannot unmount".into())?;
+    say(&mountpoint, Some(pid), common)
+}
+
+/// Takes our mount away, if there is one.
+fn unmount(mountpoint: &Path, force: bool) -> Outcome<bool> {
+    let state = fuse::inspect(mountpoint);
+    let state = state.doing(|| format!("cannot inspect {}", mountpoint.display()))?;
+    let (entry, lazy) = match state {
+        MountState::None | MountState::Other(_) => return Ok(false),
+        MountState::Dead(entry) => (entry, true),
+        MountState::Alive(entry) => (entry, force),
+        MountState::Unresponsive(entry) if force => (entry, true),
+        MountState::Unresponsive(_) => {
+            let text = format!(
+                "the process behind {} does not answer; --force ends it",
+                mountpoint.display()
+            );
+            return Err(Failure::run(text));
+        }
+    };
+    if !entry.fstype.ends_with(".pinstripe") {
+        let text = format!("{} is a {} mount, not Pinstripe's", mountpoint.display(), entry.fstype);
+        return Err(Failure::run(text));
+    }
+    match fuse::unmount(mountpoint, lazy) {
+        Ok(()) => Ok(true),
+        Err(MountError::Busy(_)) => Err(Failure::run(format!(
+            "{} is in use{}; end those processes, or use --force",
+            mountpoint.display(),
+            users(mountpoint)
+        ))),
+        Err(e) => Err(Failure::run(e.to_string())),
+    }
+}
+
+/// Who has files or their working directory there, as far as this user may know.
+fn users(mountpoint: &Path) -> String {
+    let inside = |pid: &u32| {
+        let proc = Path::new("/proc").join(pid.to_string());
+        let links = ["cwd", "root", "exe"].map(|l| proc.join(l));
+        let fds = std::fs::read_dir(proc.join("fd")).into_iter().flatten();
+        let fds = fds.filter_map(|e| e.ok().map(|e| e.path()));
+        links.into_iter().chain(fds).any(|l| {
+            std::fs::read_link(l).is_ok_and(|target| target.starts_with(mountpoint))
+        })
+    };
+    let all = std::fs::read_dir("/proc").into_iter().flatten();
+    let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let found: Vec<String> = pids.filter(inside).take(10).map(|p| p.to_string()).collect();
+    if found.is_empty() { String::new() } else { format!(" by process {}", found.join(", ")) }
+}
+
+fn say(mountpoint: &Path, pid: Option<u32>, common: &Common) -> Outcome<()> {
+    if common.json {
+        let mountpoint = mountpoint.display().to_string();
+        out::json(&serde_json::json!({ "mountpoint": mountpoint, "pid": pid }));
+    } else {
+        out::line(&format!("{} is unmounted", mountpoint.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Other processes: whether the one a record names still runs, ending it, waiting for its end.
+//!
+//! Assumption: pid and start time together name a process for as long as the machine runs. Never
+//! does: signal a process it has not identified by both.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A process, told from a later one with the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks after boot.
+    pub started: u64,
+}
+
+impl ProcessId {
+    /// This process.
+    pub fn own() -> ProcessId {
+        let pid = std::process::id();
+        ProcessId { pid, started: start_time(pid).unwrap_or(0) }
+    }
+
+    /// A handle on it, if it still runs.
+    pub fn find(self) -> Option<Process> {
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Checked after the handle is there: from now on the number cannot be given away.
+        (start_time(self.pid) == Some(self.started)).then_some(Process { fd })
+    }
+}
+
+/// A process that ran when it was found.
+#[derive(Debug)]
+pub struct Process {
+    fd: OwnedFd,
+}
+
+impl Process {
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        let _ = pidfd_send_signal(&self.fd, Signal::TERM);
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        let _ = pidfd_send_signal(&self.fd, Signal::KILL);
+    }
+
+    /// Whether it ended within `time`.
+    pub fn wait(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = rustix::time::Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return false,
+                Err(rustix::io::Errno::INTR) => {}
+                _ => return true,
+            }
+        }
+    }
+}
+
+/// When a process started, in clock ticks after boot; a zombie counts as gone.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name stands in parentheses and may hold anything.
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    let rest = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    match fields.first() {
+        Some(&"Z" | &"X") => None,
+        _ => fields.get(19)?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_number_and_start() {
+        let me = ProcessId::own();
+        assert!(me.started > 0 && me.find().is_some());
+        assert!(ProcessId { started: me.started + 1, ..me }.find().is_none());
+        assert!(ProcessId { pid: 0, started: 0 }.find().is_none());
+    }
+
+    #[test]
+    fn ending_and_waiting() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        let id = ProcessId { pid, started: start_time(pid).unwrap() };
+        let found = id.find().unwrap();
+        assert!(!found.wait(Duration::ZERO));
+        found.terminate();
+        assert!(found.wait(Duration::from_secs(60)));
+        assert!(id.find().is_none(), "a zombie is gone");
+        child.wait().unwrap();
+    }
+}

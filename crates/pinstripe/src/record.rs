@@ -1,0 +1,116 @@
+//! Records of running processes: who serves which mount point, from where, and how to ask it.
+//!
+//! Role: one small JSON file per process that `up` or `mount` started, in the runtime directory;
+//! found by mount point. A record whose process is gone means nothing. Never does: hold anything
+//! that could not be made anew.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Doing, Outcome};
+use crate::places::{Env, escape};
+use crate::process::{Process, ProcessId};
+use crate::sealed::replace;
+
+/// Version of the record's fields.
+const VERSION: u32 = 1;
+
+/// One running process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of these fields.
+    pub version: u32,
+    /// The process.
+    pub process: ProcessId,
+    /// `up` or `mount`.
+    pub role: String,
+    /// Where it mounts.
+    pub mountpoint: PathBuf,
+    /// Where `up` keeps its files.
+    pub data: Option<PathBuf>,
+    /// Socket on which the process answers `status`.
+    pub socket: PathBuf,
+    /// Its log, when it runs in the background.
+    pub log: Option<PathBuf>,
+}
+
+impl Record {
+    /// A record of this process.
+    pub fn own(role: &str, mountpoint: &Path, socket: &Path) -> Record {
+        Record {
+            version: VERSION,
+            process: ProcessId::own(),
+            role: role.into(),
+            mountpoint: mountpoint.into(),
+            data: None,
+            socket: socket.into(),
+            log: None,
+        }
+    }
+
+    /// Writes it; the file goes when what this returns is dropped.
+    pub fn publish(&self) -> Outcome<Published> {
+        let path = Env::real().runtime()?.join(file_name(&self.mountpoint));
+        let json = serde_json::to_vec_pretty(self).doing(|| "record".into())?;
+        replace(&path, &json, 0o600).doing(|| format!("cannot write {}", path.display()))?;
+        Ok(Published { path, process: self.process })
+    }
+
+    /// The process, if it runs.
+    pub fn process(&self) -> Option<Process> {
+        self.process.find()
+    }
+
+    /// The record of a mount point, also of a process that is gone.
+    pub fn of(mountpoint: &Path) -> Outcome<Option<Record>> {
+        Ok(read(&Env::real().runtime()?.join(file_name(mountpoint))))
+    }
+
+    /// The records of all processes that run.
+    pub fn running() -> Outcome<Vec<Record>> {
+        let dir = Env::real().runtime()?;
+        let read_dir = std::fs::read_dir(&dir).doing(|| format!("{}", dir.display()))?;
+        let ours = std::fs::read_link("/proc/self/ns/mnt").ok();
+        let mut found: Vec<Record> = read_dir
+            .filter_map(|e| e.ok())
+            .filter(|e| e.path().extension().is_some_and(|x| x == "json"))
+            .filter_map(|e| read(&e.path()))
+            .filter(|r| r.process().is_some())
+            .filter(|r| std::fs::read_link(format!("/proc/{}/ns/mnt", r.process.pid)).ok() == ours)
+            .collect();
+        found.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
+        Ok(found)
+    }
+}
+
+/// A record that is removed with the process's end.
+#[derive(Debug)]
+pub struct Published {
+    path: PathBuf,
+    process: ProcessId,
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // A successor may have written its own by now.
+        if read(&self.path).is_some_and(|r| r.process == self.process) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<Record> {
+    let record: Record = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (record.version == VERSION).then_some(record)
+}
+
+/// Mount points are names within a mount namespace.
+fn file_name(mountpoint: &Path) -> std::ffi::OsString {
+    let space = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    let digits: String =
+        space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let mut name = escape(mountpoint);
+    name.push(format!("@{digits}.json"));
+    name
+}

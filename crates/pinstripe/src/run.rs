@@ -1,0 +1,105 @@
+//! From arguments to an exit code.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Common, Verbosity};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::logging::{self, LogFilter};
+use crate::{lfs, man, out};
+
+/// Runs the program with these arguments (the first is its name).
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let args = as_lfs(args);
+    let is_lfs = args.get(1).is_some_and(|a| a == "lfs");
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            let code = if e.use_stderr() && is_lfs { lfs::HELP.into() } else { e.exit_code() };
+            return ExitCode::from(u8::try_from(code).unwrap_or(2));
+        }
+    };
+    match dispatch(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            report(&e, cli.common.json, is_lfs);
+            ExitCode::from(e.code)
+        }
+    }
+}
+
+/// Called by the name `lfs`, the program is `pinstripe lfs`.
+fn as_lfs(mut args: Vec<OsString>) -> Vec<OsString> {
+    let name = args.first().map(|a| Path::new(a).file_name().unwrap_or_default().to_os_string());
+    if name.is_some_and(|n| n == "lfs") {
+        args.insert(1, "lfs".into());
+    }
+    args
+}
+
+fn report(e: &Failure, json: bool, is_lfs: bool) {
+    if json {
+        out::json(&serde_json::json!({ "error": e.text, "code": e.code }));
+    }
+    match is_lfs {
+        // Lustre's words already say who speaks.
+        true if e.text.starts_with("lfs ") => eprintln!("{}", e.text),
+        true => eprintln!("error: {}", e.text),
+        false => eprintln!("pinstripe: {}", e.text),
+    }
+}
+
+fn dispatch(cli: &Cli) -> Outcome<()> {
+    let config = match &cli.common.config {
+        Some(path) => Config::load(path)?,
+        None => Config::default(),
+    };
+    start_logging(&cli.common, &config, verbosity(&cli.command))?;
+    match &cli.command {
+        Command::Lfs { command } => lfs::run(command, &cli.common),
+        Command::Man(args) => man::run(args),
+        Command::Version => {
+            version(cli.common.json);
+            Ok(())
+        }
+        _ => Err(Failure::run("not there")),
+    }
+}
+
+fn verbosity(command: &Command) -> Verbosity {
+    match command {
+        Command::Up(a) => a.log,
+        Command::Down(a) => a.log,
+        Command::Server(a) => a.log,
+        Command::Mount(a) => a.log,
+        Command::Format(a) => a.log,
+        Command::Status(a) => a.log,
+        Command::Fsck(a) => a.log,
+        _ => Verbosity::default(),
+    }
+}
+
+fn start_logging(common: &Common, config: &Config, v: Verbosity) -> Outcome<()> {
+    let named = |text: &String| -> Outcome<LogFilter> {
+        text.parse().map_err(|e| Failure::usage(format!("log_level = '{text}': {e}")))
+    };
+    let from_file = config.log_level.as_ref().map(named).transpose()?;
+    let filter = logging::filter_of(common.log_level.as_ref().or(from_file.as_ref()), v.verbose);
+    let file = common.log_file.as_deref().or(config.log_file.as_deref());
+    logging::start(&filter, file)
+}
+
+fn version(json: bool) {
+    let version = env!("CARGO_PKG_VERSION");
+    let wire = proto::WIRE_VERSION;
+    if json {
+        out::json(&serde_json::json!({ "version": version, "wire": wire }));
+    } else {
+        out::line(&format!("pinstripe {version} (wire version {wire})"));
+    }
+}

@@ -1,0 +1,365 @@
+//! The data directory of `up`: what lies in it, made on first use, grown on demand.
+//!
+//! Layout: `pinstripe.json` (what there is), `cluster.key`, `mgs/`, `mdt0/`.., `ost0/`.., `run/`
+//! (lock and socket), `log/`. A target is prepared beside its place and renamed into it, and
+//! `pinstripe.json` counts it afterwards, so that a crash in between leaves something the next
+//! start finishes. Assumption: the lock in `run/` is held while anything here is changed.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Doing, Failure, Outcome};
+use crate::keyfile::{self, KeyFile};
+use crate::label::fs_uuid;
+use crate::places::{self, make_private};
+use crate::process::ProcessId;
+use crate::sealed::{replace, sync_dir};
+use crate::targets::{self, Role};
+
+/// Version of `pinstripe.json` and of the layout.
+pub const VERSION: u32 = 1;
+/// Targets of each kind where nobody says how many.
+pub const DEFAULT_COUNTS: Counts = Counts { mdts: 1, osts: 4 };
+/// Name of the file system where nobody chose one.
+pub const DEFAULT_NAME: &str = "pin";
+
+const FILE: &str = "pinstripe.json";
+const KEY: &str = "cluster.key";
+
+/// How many targets of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Metadata targets.
+    pub mdts: u32,
+    /// Object storage targets.
+    pub osts: u32,
+}
+
+/// What `pinstripe.json` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Facts {
+    version: u32,
+    name: String,
+    counts: Counts,
+}
+
+/// A data directory, locked.
+#[derive(Debug)]
+pub struct Volume {
+    /// Where it is, without links.
+    pub dir: PathBuf,
+    facts: Facts,
+    /// Whether `pinstripe.json` says what `facts` says.
+    saved: bool,
+    /// Held as long as anything here is served or checked.
+    _lock: Option<File>,
+}
+
+/// A wish for a volume.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Name of the file system.
+    pub name: Option<String>,
+    /// Metadata targets.
+    pub mdts: Option<u32>,
+    /// Object storage targets.
+    pub osts: Option<u32>,
+}
+
+impl Volume {
+    /// Opens `dir` and makes what is missing. Tells what it made.
+    pub fn prepare(dir: &Path, wish: &Wish) -> Outcome<(Volume, Vec<String>)> {
+        make_private(dir)?;
+        let dir = dir.canonicalize().doing(|| format!("{}", dir.display()))?;
+        let known = read_facts(&dir)?;
+        if known.is_none() {
+            refuse_foreign(&dir)?;
+        }
+        let lock = lock(&dir)?;
+        make_private(&dir.join("log"))?;
+        let name = wish.name.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+        let fresh = || Facts { version: VERSION, name, counts: finished(&dir) };
+        let saved = known.is_some();
+        let facts = known.unwrap_or_else(fresh);
+        let mut volume = Volume { facts, saved, dir, _lock: Some(lock) };
+        let counts = volume.check(wish)?;
+        let made = volume.grow(counts)?;
+        Ok((volume, made))
+    }
+
+    /// Opens a stopped volume without changing it.
+    pub fn open_stopped(dir: &Path) -> Outcome<Volume> {
+        let dir = dir.canonicalize().doing(|| format!("{}", dir.display()))?;
+        let Some(facts) = read_facts(&dir)? else {
+            let text = format!("{} is not a data directory of Pinstripe ({FILE} is missing)", dir.display());
+            return Err(Failure::usage(text));
+        };
+        let lock = lock_shared(&dir)?;
+        Ok(Volume { facts, saved: true, dir, _lock: lock })
+    }
+
+    /// Name of the file system.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// Targets there are.
+    pub fn counts(&self) -> Counts {
+        self.facts.counts
+    }
+
+    /// The cluster key.
+    pub fn key(&self) -> Outcome<KeyFile> {
+        keyfile::need(&self.dir.join(KEY))
+    }
+
+    /// Directory of the management service.
+    pub fn mgs(&self) -> PathBuf {
+        self.dir.join("mgs")
+    }
+
+    /// Directories of the metadata targets.
+    pub fn mdts(&self) -> Vec<PathBuf> {
+        self.targets(Role::Mdt, self.facts.counts.mdts)
+    }
+
+    /// Directories of the object storage targets.
+    pub fn osts(&self) -> Vec<PathBuf> {
+        self.targets(Role::Ost, self.facts.counts.osts)
+    }
+
+    fn targets(&self, role: Role, count: u32) -> Vec<PathBuf> {
+        (0..count).map(|i| self.place(role, i)).collect()
+    }
+
+    fn place(&self, role: Role, index: u32) -> PathBuf {
+        match role {
+            Role::Mgs => self.mgs(),
+            Role::Mdt => self.dir.join(format!("mdt{index}")),
+            Role::Ost => self.dir.join(format!("ost{index}")),
+        }
+    }
+
+    /// Directory of the lock and the socket.
+    pub fn run(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// The socket for clients of the same user.
+    pub fn socket(&self) -> Outcome<PathBuf> {
+        places::socket(&self.run(), "pinstripe.sock")
+    }
+
+    /// Refuses what would leave something out; answers with how many targets there shall be.
+    fn check(&self, wish: &Wish) -> Outcome<Counts> {
+        let dir = self.dir.display();
+        let have = self.facts.counts;
+        let fewer = |what: &str, have: u32, want: u32| {
+            Failure::usage(format!(
+                "{dir} holds {have} {what}s; --{what}s {want} would leave out files. Leave the \
+                 option away, or give another --data directory"
+            ))
+        };
+        let want = Counts {
+            mdts: wish.mdts.unwrap_or(if have.mdts > 0 { have.mdts } else { DEFAULT_COUNTS.mdts }),
+            osts: wish.osts.unwrap_or(if have.osts > 0 { have.osts } else { DEFAULT_COUNTS.osts }),
+        };
+        if want.mdts < have.mdts {
+            return Err(fewer("mdt", have.mdts, want.mdts));
+        }
+        if want.osts < have.osts {
+            return Err(fewer("ost", have.osts, want.osts));
+        }
+        if have.mdts > 0 && wish.name.as_ref().is_some_and(|n| *n != self.facts.name) {
+            let text = format!("{dir} holds the file system '{}'; --fsname cannot change that", self.facts.name);
+            return Err(Failure::usage(text));
+        }
+        Ok(want)
+    }
+
+    fn grow(&mut self, want: Counts) -> Outcome<Vec<String>> {
+        let mut made = Vec::new();
+        let (key, _) = keyfile::load_or_make(&self.dir.join(KEY))?;
+        let fs = fs_uuid(&key.text, &self.facts.name);
+        // What the management service knows, servers tell it again: it can be made anew.
+        self.make(Role::Mgs, 0, fs)?;
+        while self.facts.counts.mdts < want.mdts {
+            made.push(self.make(Role::Mdt, self.facts.counts.mdts, fs)?);
+            self.facts.counts.mdts += 1;
+        }
+        while self.facts.counts.osts < want.osts {
+            made.push(self.make(Role::Ost, self.facts.counts.osts, fs)?);
+            self.facts.counts.osts += 1;
+        }
+        if !made.is_empty() || !self.saved {
+            self.save()?;
+            self.saved = true;
+        }
+        self.check_targets(fs)?;
+        Ok(made)
+    }
+
+    fn make(&self, role: Role, index: u32, fs: [u8; 16]) -> Outcome<String> {
+        let place = self.place(role, index);
+        let name = targets::name(role, index);
+        // A target that is there was finished by a start that was cut short.
+        if !place.exists() {
+            let beside = self.dir.join(format!(".new-{name}"));
+            if beside.exists() {
+                let removed = std::fs::remove_dir_all(&beside);
+                removed.doing(|| format!("cannot remove {}", beside.display()))?;
+            }
+            targets::format(role, &beside, fs, &self.facts.name, index)?;
+            let moved = std::fs::rename(&beside, &place).and_then(|()| sync_dir(&self.dir));
+            moved.doing(|| format!("cannot make {}", place.display()))?;
+        }
+        Ok(name)
+    }
+
+    /// Every target must be there and be the one its name says.
+    fn check_targets(&self, fs: [u8; 16]) -> Outcome<()> {
+        let mdts = (0..self.facts.counts.mdts).map(|i| (Role::Mdt, i));
+        let osts = (0..self.facts.counts.osts).map(|i| (Role::Ost, i));
+        for (role, index) in std::iter::once((Role::Mgs, 0)).chain(mdts).chain(osts) {
+            let place = self.place(role, index);
+            let name = targets::name(role, index);
+            if !place.exists() {
+                let text = format!(
+                    "{name} is missing: there is no {}; bring the directory back, files have data in it",
+                    place.display()
+                );
+                return Err(Failure::run(text));
+            }
+            let who = targets::identify(role, &place)?;
+            if who.fs != fs {
+                let text = format!(
+                    "{} holds {name} of another file system; bring the right directory back",
+                    place.display()
+                );
+                return Err(Failure::run(text));
+            }
+            if who.index != index {
+                let text = format!(
+                    "{} holds {}, not {name}; bring the right directory back",
+                    place.display(),
+                    targets::name(role, who.index)
+                );
+                return Err(Failure::run(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&self) -> Outcome<()> {
+        let path = self.dir.join(FILE);
+        let mut json = serde_json::to_vec_pretty(&self.facts).doing(|| FILE.into())?;
+        json.push(b'\n');
+        replace(&path, &json, 0o644).doing(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn read_facts(dir: &Path) -> Outcome<Option<Facts>> {
+    let path = dir.join(FILE);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Failure::run(format!("cannot read {}: {e}", path.display()))),
+    };
+    // The version first: a newer file may have other fields.
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let bad = |e: serde_json::Error| {
+        Failure::run(format!("{} is damaged ({e}); restore it from a copy", path.display()))
+    };
+    let Version { version } = serde_json::from_slice(&text).map_err(bad)?;
+    if version != VERSION {
+        let text = format!(
+            "{} has format version {version}, this program knows {VERSION}; use the program that \
+             wrote it",
+            path.display()
+        );
+        return Err(Failure::run(text));
+    }
+    serde_json::from_slice(&text).map(Some).map_err(bad)
+}
+
+/// A directory with anything in it that an interrupted first start cannot have left is not ours.
+fn refuse_foreign(dir: &Path) -> Outcome<()> {
+    let read = std::fs::read_dir(dir).doing(|| format!("{}", dir.display()))?;
+    for entry in read {
+        let name = entry.doing(|| format!("{}", dir.display()))?.file_name();
+        let text = name.to_string_lossy();
+        let numbered = |prefix: &str| {
+            text.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let ours = matches!(&*text, "run" | "log" | "mgs" | KEY | ".pinstripe.json.new")
+            || text.starts_with(".new-")
+            || numbered("mdt")
+            || numbered("ost");
+        if !ours {
+            let text = format!(
+                "{} already holds '{text}', which is not Pinstripe's; give an empty directory",
+                dir.display()
+            );
+            return Err(Failure::run(text));
+        }
+    }
+    Ok(())
+}
+
+/// Targets that a first start finished before it was cut short (or whose list was lost).
+fn finished(dir: &Path) -> Counts {
+    let count = |prefix: &str| {
+        let there = |i: &u32| dir.join(format!("{prefix}{i}")).is_dir();
+        (0..).take_while(there).count() as u32
+    };
+    Counts { mdts: count("mdt"), osts: count("ost") }
+}
+
+/// Makes sure that nobody serves it, changing nothing.
+fn lock_shared(dir: &Path) -> Outcome<Option<File>> {
+    let path = dir.join("run/lock");
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Failure::run(format!("cannot open {}: {e}", path.display()))),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(_) => Err(in_use(dir, &mut file)),
+    }
+}
+
+fn in_use(dir: &Path, lock: &mut File) -> Failure {
+    let mut text = String::new();
+    let _ = lock.take(64).read_to_string(&mut text);
+    Failure::run(format!(
+        "{} is in use by process {}; `pinstripe down` its mount point first",
+        dir.display(),
+        text.trim()
+    ))
+}
+
+/// Takes the lock, or says who has it.
+fn lock(dir: &Path) -> Outcome<File> {
+    let run = dir.join("run");
+    make_private(&run)?;
+    let path = run.join("lock");
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = open.doing(|| format!("cannot open {}", path.display()))?;
+    if file.try_lock().is_err() {
+        return Err(in_use(dir, &mut file));
+    }
+    let own = format!("{}\n", ProcessId::own().pid);
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(own.as_bytes()));
+    written.doing(|| format!("cannot write {}", path.display()))?;
+    Ok(file)
+}
