@@ -3,7 +3,7 @@
 use crate::cx::{Cx, Settings};
 use crate::plan::Check;
 use crate::runner::{Options, Runner};
-use crate::{checks, steps};
+use crate::{checks, locker, steps};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ enum What {
     /// Run one check in this process (used by `test`)
     #[command(hide = true)]
     One { settings: String },
+    /// Take a lock and hold it (used by checks)
+    #[command(hide = true)]
+    Lock(crate::locker::Lock),
 }
 
 #[derive(clap::Args)]
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
     let result = match Args::parse().what {
         What::Test(args) => test(args),
         What::One { settings } => one(&settings),
+        What::Lock(lock) => return code(locker::run(&lock)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -74,6 +78,17 @@ pub fn main() -> ExitCode {
             eprintln!("xtask: {e:?}");
             println!("0 passed, 1 failed");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// The exit code of a helper, which prints no totals.
+fn code(result: Result<bool>) -> ExitCode {
+    match result {
+        Ok(good) => ExitCode::from(u8::from(!good)),
+        Err(e) => {
+            eprintln!("{e:#}");
+            ExitCode::from(2)
         }
     }
 }

@@ -57,12 +57,13 @@ impl Tally {
 pub struct Cx {
     pub set: Settings,
     tally: RefCell<Tally>,
-    start: Instant,
+    /// Mount points to unmount when the check ends.
+    mounts: RefCell<Vec<PathBuf>>,
 }
 
 impl Cx {
     pub fn new(set: Settings) -> Self {
-        Self { set, tally: RefCell::default(), start: Instant::now() }
+        Self { set, tally: RefCell::default(), mounts: RefCell::default() }
     }
 
     /// The directory of this check.
@@ -81,10 +82,6 @@ impl Cx {
         self.set.seed
     }
 
-    pub fn quick(&self) -> bool {
-        self.set.quick
-    }
-
     /// `full`, or `quick` when a quick run was asked for.
     pub fn size<T>(&self, full: T, quick: T) -> T {
         if self.set.quick { quick } else { full }
@@ -100,9 +97,19 @@ impl Cx {
         Cmd::new(&self.set.pinstripe)
     }
 
+    /// A command of the lab, built beside the program under test.
+    pub fn lab(&self, command: &str) -> Cmd {
+        Cmd::new(self.set.pinstripe.with_file_name("pinstripe-lab")).arg(command)
+    }
+
     /// A command of a cargo tool.
     pub fn tool(&self, name: &str) -> Cmd {
         Cmd::new(crate::where_::tools().join("bin").join(name))
+    }
+
+    /// Has `mount` unmounted when the check ends, after everything else of it.
+    pub fn on_end(&self, mount: PathBuf) {
+        self.mounts.borrow_mut().push(mount);
     }
 
     /// Runs one named case; a failure is printed and counted, and the check goes on.
@@ -150,10 +157,6 @@ impl Cx {
         self.write(&tally);
     }
 
-    pub fn elapsed(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
-    }
-
     fn write(&self, tally: &Tally) {
         // A tally that cannot be written shows up as a check that did not end.
         if let Ok(text) = serde_json::to_vec(tally) {
@@ -164,6 +167,9 @@ impl Cx {
     /// Runs `body` to its end and settles the tally. Returns whether everything passed.
     pub fn settle(&self, body: fn(&Cx) -> Result<()>) -> bool {
         let result = body(self);
+        for mount in self.mounts.take().into_iter().rev() {
+            let _ = self.cmd("umount").arg(mount).run();
+        }
         let bare = {
             let tally = self.tally.borrow();
             tally.passed + tally.failed == 0

@@ -7,13 +7,16 @@
 mod checks;
 mod cli;
 mod cx;
+mod durable;
 mod fs;
+mod locker;
 mod plan;
 mod probe;
 mod proc;
 mod random;
 mod report;
 mod runner;
+mod servers;
 mod steps;
 mod sweep;
 mod tree;

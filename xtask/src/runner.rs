@@ -98,9 +98,11 @@ impl Runner {
         let to = self.program();
         std::fs::create_dir_all(to.parent().unwrap_or(&to))?;
         std::fs::copy(program, &to).with_context(|| program.display().to_string())?;
-        let fuzz = program.with_file_name("pinstripe-fuzz");
-        if fuzz.exists() {
-            std::fs::copy(&fuzz, to.with_file_name("pinstripe-fuzz"))?;
+        for helper in steps::HELPERS {
+            let from = program.with_file_name(helper);
+            if from.exists() {
+                std::fs::copy(&from, to.with_file_name(helper))?;
+            }
         }
         Ok(())
     }

@@ -136,12 +136,15 @@ pub fn profile(release: bool) -> &'static str {
     if release { "release" } else { "ci" }
 }
 
+/// Programs of the workspace that checks use besides the one under test.
+pub const HELPERS: &[&str] = &["pinstripe-lab", "pinstripe-fuzz"];
+
 fn build(cx: &Cx) -> Result<()> {
     let profile = profile(cx.set.release);
     let mut cmd = cx
         .cmd("cargo")
-        .args(["build", "--profile", profile, "-p", "pinstripe", "-p", "pinstripe-fuzz"])
-        .arg("--target-dir")
+        .args(["build", "--profile", profile, "-p", "pinstripe", "-p", "pinstripe-lab"])
+        .args(["-p", "pinstripe-fuzz", "--target-dir"])
         .arg(where_::target())
         .cwd(where_::root())
         .limit(1490);
@@ -152,7 +155,9 @@ fn build(cx: &Cx) -> Result<()> {
     let bin = cx.set.pinstripe.parent().context("no directory for the program")?;
     std::fs::create_dir_all(bin)?;
     std::fs::copy(built.join("pinstripe"), &cx.set.pinstripe)?;
-    std::fs::copy(built.join("pinstripe-fuzz"), bin.join("pinstripe-fuzz"))?;
+    for helper in HELPERS {
+        std::fs::copy(built.join(helper), bin.join(helper))?;
+    }
     Ok(())
 }
 

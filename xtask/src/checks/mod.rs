@@ -2,21 +2,29 @@
 
 mod deny;
 mod direct;
+mod directory;
 mod fmt;
 mod fsx;
+mod full;
 mod fuzz;
 mod git;
 mod holes;
 mod hygiene;
+mod kill_servers;
+mod kill_up;
 mod lint;
+mod locks;
+mod model;
 mod names;
 mod pjdfstest;
 mod rights;
+mod sharing;
 mod smoke;
 mod sqlite;
 mod tarball;
 mod times;
 mod unit;
+mod user_mount;
 
 use crate::plan::Check;
 
@@ -28,14 +36,22 @@ pub const ALL: &[&Check] = &[
     &lint::CHECK,
     &deny::CHECK,
     &smoke::CHECK,
+    &directory::CHECK,
     &fsx::CHECK,
     &pjdfstest::CHECK,
     &git::CHECK,
     &tarball::CHECK,
     &sqlite::CHECK,
+    &model::CHECK,
+    &kill_up::CHECK,
+    &kill_servers::CHECK,
+    &sharing::CHECK,
     &names::CHECK,
     &holes::CHECK,
     &rights::CHECK,
     &times::CHECK,
+    &locks::CHECK,
+    &full::CHECK,
+    &user_mount::CHECK,
     &fuzz::CHECK,
 ];

@@ -362,7 +362,7 @@ fn special(p: &mut Probe) -> Result<()> {
     let fifo = p.at("fifo");
     let writer = std::thread::spawn(move || std::fs::write(fifo, "through"));
     p.say("through the FIFO", std::fs::read_to_string(p.at("fifo")));
-    p.say("its writer", writer.join().unwrap_or_else(|_| Ok(())));
+    p.say("its writer", writer.join().unwrap_or(Ok(())));
     let kinds: Result<Vec<_>, std::io::Error> = {
         let mut found: Vec<_> = std::fs::read_dir(&p.dir)?
             .map(|e| e.and_then(|e| Ok((e.file_name(), e.file_type()?))))

@@ -160,7 +160,7 @@ fn setgid(p: &mut Probe) -> Result<()> {
         }
         let made = act(*user, || {
             open(
-                &dir.join(format!("x-{who}")),
+                dir.join(format!("x-{who}")),
                 OFlags::CREATE | OFlags::WRONLY,
                 Mode::from_raw_mode(0o2775),
             )

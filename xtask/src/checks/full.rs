@@ -1,0 +1,113 @@
+//! A full disk under the targets: ENOSPC comes, removing works, the space returns, nothing that
+//! was synced is lost.
+
+use crate::cx::Cx;
+use crate::fs::{Fs, How, same, until};
+use crate::plan::{Check, Need};
+use crate::random::Random;
+use anyhow::{Context, Result, bail, ensure};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub const CHECK: Check = Check {
+    name: "full",
+    about: "a small disk under the targets fills up: ENOSPC, rm works, the space returns",
+    needs: &[
+        Need::Binary,
+        Need::Apt("e2fsprogs"),
+        Need::Apt("mount"),
+        Need::Apt("fuse3"),
+        Need::Root,
+    ],
+    limit: 600,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+const ENOSPC: i32 = 28;
+/// Size of the disk; the engine's own files need some of it.
+const DISK: u64 = 768 << 20;
+const FILE: usize = 8 << 20;
+
+fn run(cx: &Cx) -> Result<()> {
+    let disk = disk(cx)?;
+    let mut fs = Fs::on(cx, "fs", disk.join("data"), How { osts: 2, ..How::default() })?;
+    let kept = Random::new(cx.seed()).bytes(3 << 20);
+    let file = fs.mnt.join("kept");
+    std::fs::write(&file, &kept)?;
+    std::fs::File::open(&file)?.sync_all()?;
+    let dir = fs.striped("fill", 2, 1 << 20)?;
+    let mut files = 0;
+    let filled = cx.case("ENOSPC comes", || {
+        files = fill(&dir, DISK / FILE as u64 + 10)?;
+        ensure!(files > 10, "full after {files} files of 8 MiB");
+        Ok(())
+    });
+    ensure!(filled, "it cannot be filled");
+    cx.case("what was synced is there", || same("kept", &std::fs::read(&file)?, &kept));
+    cx.case("reads and statfs work", || {
+        let stat = rustix::fs::statvfs(&fs.mnt)?;
+        let free = stat.f_bavail * stat.f_frsize;
+        ensure!(free < DISK / 4, "{free} bytes are said to be free");
+        ensure!(std::fs::read(dir.join("0"))?.len() == FILE, "the first file is short");
+        Ok(())
+    });
+    cx.case("rm works and the space returns", || {
+        for n in 0..=files {
+            let _ = std::fs::remove_file(dir.join(n.to_string()));
+        }
+        until("half of the space is free", || {
+            rustix::fs::statvfs(&fs.mnt).is_ok_and(|s| s.f_bavail * s.f_frsize > DISK / 2)
+        })
+    });
+    cx.case("writing works again", || {
+        let data = vec![5; 20 << 20];
+        std::fs::write(dir.join("again"), &data)?;
+        std::fs::File::open(dir.join("again"))?.sync_all()?;
+        same("again", &std::fs::read(dir.join("again"))?, &data)
+    });
+    cx.case("restart on a full disk", || {
+        let files = fill(&dir, DISK / FILE as u64 + 10)?;
+        fs.down()?;
+        fs.up()?;
+        same("kept", &std::fs::read(&file)?, &kept)?;
+        for n in 0..=files {
+            let _ = std::fs::remove_file(dir.join(n.to_string()));
+        }
+        Ok(())
+    });
+    cx.case("down and fsck", || fs.down_and_check());
+    Ok(())
+}
+
+/// A loop device with ext4, mounted in the scratch directory; the sweep takes it away.
+pub fn disk(cx: &Cx) -> Result<PathBuf> {
+    let image = cx.scratch().join("disk.img");
+    std::fs::File::create(&image)?.set_len(DISK)?;
+    cx.cmd("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).ok()?;
+    let disk = cx.dir("disk")?;
+    cx.cmd("mount").args(["-o", "loop"]).arg(&image).arg(&disk).ok()?;
+    cx.on_end(disk.clone());
+    Ok(disk)
+}
+
+/// Writes files until there is no more room; how many were written whole. The error may come at
+/// write, fsync or close, but it must come.
+fn fill(dir: &Path, most: u64) -> Result<u64> {
+    let data = vec![0x5a; FILE];
+    for n in 0..most {
+        let path = dir.join(n.to_string());
+        let written = (|| {
+            let mut file = std::fs::File::create(&path)?;
+            file.write_all(&data)?;
+            file.sync_all()
+        })();
+        match written {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(ENOSPC) => return Ok(n),
+            Err(e) => return Err(e).with_context(|| format!("file {n}: not ENOSPC")),
+        }
+    }
+    bail!("{most} files of {FILE} bytes fit on a disk of {DISK}")
+}

@@ -1,0 +1,50 @@
+//! kill -9 of everything `up` started, while a writer records what it synced; up again, all of it
+//! is there.
+
+use crate::cx::Cx;
+use crate::durable::{self, Writer};
+use crate::fs::{Fs, running};
+use crate::plan::{Check, Need};
+use anyhow::Result;
+
+pub const CHECK: Check = Check {
+    name: "kill-up",
+    about: "kill -9 of `up` under a writer; up again: what was synced is there (invariants 1, 2)",
+    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
+    limit: 600,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+fn run(cx: &Cx) -> Result<()> {
+    let mut fs = Fs::new(cx, "fs")?;
+    let mut logs = Vec::new();
+    for round in 0..cx.size(6, 2) {
+        cx.case(&format!("round {round}"), || {
+            let mut writer = Writer::start(cx, &fs.mnt, cx.seed() * 50 + round)?;
+            writer.progress(20 + 60 * (round as usize % 3))?;
+            let pids = fs.pids()?;
+            fs.kill()?;
+            anyhow::ensure!(!pids.iter().any(|p| running(*p)), "a killed process lives");
+            logs.push(writer.end()?);
+            fs.up()?;
+            // Older rounds as well: a crash must not undo what an earlier one kept.
+            for log in &logs {
+                durable::check(cx, &fs.mnt, log, &[])?;
+            }
+            Ok(())
+        });
+    }
+    cx.case("down and fsck", || fs.down_and_check());
+    cx.case("checked stopped after a kill", || {
+        fs.up()?;
+        let mut writer = Writer::start(cx, &fs.mnt, cx.seed() * 50 + 49)?;
+        writer.progress(50)?;
+        fs.kill()?;
+        writer.end()?;
+        cx.cmd("umount").arg("-l").arg(&fs.mnt).run()?;
+        fs.fsck()
+    });
+    Ok(())
+}

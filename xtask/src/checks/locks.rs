@@ -1,0 +1,161 @@
+//! flock and record locks between processes: who is let in, who waits, who is interrupted.
+
+use crate::cx::Cx;
+use crate::fs::{Fs, until};
+use crate::locker::Locker;
+use crate::plan::{Check, Need};
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+pub const CHECK: Check = Check {
+    name: "locks",
+    about: "flock and fcntl locks between processes, waiting, interruption, release by death",
+    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
+    limit: 300,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+struct Ring<'a> {
+    cx: &'a Cx,
+    file: PathBuf,
+    next: Cell<u32>,
+}
+
+impl Ring<'_> {
+    fn start(&self, words: &[&str]) -> Result<Locker> {
+        let n = self.next.replace(self.next.get() + 1);
+        Locker::start(&self.file, self.cx.scratch().join(format!("lock-{n}")), words)
+    }
+
+    fn held(&self, words: &[&str]) -> Result<Locker> {
+        let mut locker = self.start(words)?;
+        locker.until_held()?;
+        Ok(locker)
+    }
+
+    /// Tries without waiting: whether it got in.
+    fn tries(&self, words: &[&str]) -> Result<bool> {
+        let out = self
+            .cx
+            .cmd(std::env::current_exe()?)
+            .arg("lock")
+            .arg(&self.file)
+            .args(words)
+            .quiet()
+            .run()?;
+        let text = out.text();
+        ensure!(text.starts_with("held") || text.starts_with("refused 11"), "{}", out.all());
+        Ok(text.starts_with("held"))
+    }
+
+    fn asks(&self, words: &[&str]) -> Result<String> {
+        let me = self.cx.cmd(std::env::current_exe()?).arg("lock").arg(&self.file).arg("--ask");
+        Ok(me.args(words).quiet().ok()?.text().trim().to_owned())
+    }
+}
+
+fn run(cx: &Cx) -> Result<()> {
+    let mut fs = Fs::new(cx, "fs")?;
+    // The same on the local file system shows that the check itself is right.
+    let local = cx.dir("local")?;
+    for (place, dir) in [("local", local.as_path()), ("mount", &fs.mnt)] {
+        on(cx, place, dir)?;
+    }
+    cx.case("down and fsck", || fs.down_and_check());
+    Ok(())
+}
+
+fn on(cx: &Cx, place: &str, dir: &Path) -> Result<()> {
+    let file = dir.join("file");
+    std::fs::write(&file, vec![0; 1000])?;
+    let ring = Ring { cx, file, next: Cell::new(if place == "local" { 0 } else { 1000 }) };
+    for (kind, how) in [("record", ""), ("flock", "--flock")] {
+        let with = |words: &[&'static str]| -> Vec<&'static str> {
+            words.iter().copied().chain((how == "--flock").then_some("--flock")).collect()
+        };
+        let label = |what: &str| format!("{place}: {kind} lock, {what}");
+        cx.case(&label("one writer, many readers"), || exclusion(&ring, &with));
+        cx.case(&label("waiting"), || waiting(&ring, &with));
+        cx.case(&label("a waiter is killed"), || interrupted(&ring, &with));
+        cx.case(&label("a holder is killed"), || killed(&ring, &with));
+    }
+    cx.case(&format!("{place}: ranges"), || ranges(&ring));
+    Ok(())
+}
+
+type With<'a> = dyn Fn(&[&'static str]) -> Vec<&'static str> + 'a;
+
+fn exclusion(ring: &Ring, with: &With) -> Result<()> {
+    let writer = ring.held(&with(&[]))?;
+    ensure!(!ring.tries(&with(&[]))?, "a second writer got in");
+    ensure!(!ring.tries(&with(&["--kind", "read"]))?, "a reader got in beside a writer");
+    writer.release()?;
+    let reader = ring.held(&with(&["--kind", "read"]))?;
+    ensure!(ring.tries(&with(&["--kind", "read"]))?, "a second reader was refused");
+    ensure!(!ring.tries(&with(&[]))?, "a writer got in beside a reader");
+    reader.release()?;
+    ensure!(ring.tries(&with(&[]))?, "the lock was not let go");
+    Ok(())
+}
+
+fn waiting(ring: &Ring, with: &With) -> Result<()> {
+    let holder = ring.held(&with(&[]))?;
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let waiter = ring.start(&with(&["--wait"]))?;
+        until("it waits", || waiter.waits())?;
+        waiters.push(waiter);
+    }
+    ensure!(waiters.iter().all(|w| !w.held()), "a waiter got in beside the holder");
+    holder.release()?;
+    // One after the other, in whatever order they get in.
+    while !waiters.is_empty() {
+        until("one of them gets in", || waiters.iter().any(Locker::held))?;
+        ensure!(waiters.iter().filter(|w| w.held()).count() == 1, "two hold it");
+        let at = waiters.iter().position(Locker::held).unwrap_or(0);
+        waiters.remove(at).release()?;
+    }
+    Ok(())
+}
+
+fn interrupted(ring: &Ring, with: &With) -> Result<()> {
+    let holder = ring.held(&with(&[]))?;
+    for signal in [Signal::TERM, Signal::KILL, Signal::INT] {
+        let waiter = ring.start(&with(&["--wait"]))?;
+        until("it waits", || waiter.waits())?;
+        waiter.signal(signal)?;
+    }
+    holder.release()?;
+    // None of the dead may be given the lock.
+    ensure!(ring.tries(&with(&[]))?, "the lock went to a dead waiter");
+    Ok(())
+}
+
+fn killed(ring: &Ring, with: &With) -> Result<()> {
+    let holder = ring.held(&with(&[]))?;
+    let mut waiter = ring.start(&with(&["--wait"]))?;
+    until("it waits", || waiter.waits())?;
+    holder.signal(Signal::KILL)?;
+    waiter.until_held()?;
+    waiter.release()
+}
+
+fn ranges(ring: &Ring) -> Result<()> {
+    let first = ring.held(&["--start", "0", "--length", "100"])?;
+    let second = ring.held(&["--start", "100", "--length", "100"])?;
+    let far = ring.held(&["--start", "5000000000000", "--length", "1"])?;
+    ensure!(!ring.tries(&["--start", "99", "--length", "1"])?, "inside the first");
+    ensure!(!ring.tries(&["--start", "50", "--length", "100"])?, "over both");
+    ensure!(ring.tries(&["--start", "200", "--length", "1"])?, "behind both");
+    ensure!(!ring.tries(&["--start", "300"])?, "to the end, over the far one");
+    let said = ring.asks(&["--start", "150", "--length", "1"])?;
+    ensure!(said == format!("{} 100 100", second.pid()), "F_GETLK says {said}");
+    second.release()?;
+    ensure!(ring.asks(&["--start", "150", "--length", "1"])? == "free", "still held");
+    first.release()?;
+    far.release()
+}

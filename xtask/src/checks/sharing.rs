@@ -1,0 +1,206 @@
+//! Two mounts of one file system: what one did, the other sees (invariant 3).
+
+use crate::cx::Cx;
+use crate::fs::same;
+use crate::plan::{Check, Need};
+use crate::random::Random;
+use crate::servers::{Cluster, Transport};
+use anyhow::{Result, ensure};
+use rustix::fs::{FlockOperation, flock};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+pub const CHECK: Check = Check {
+    name: "sharing",
+    about: "two mounts of one set of servers: each sees what the other closed, renamed, removed",
+    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
+    limit: 300,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+fn run(cx: &Cx) -> Result<()> {
+    let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
+    let (a, b) = (cluster.mount("a")?, cluster.mount("b")?);
+    cx.case("closed data", || closed(&a, &b, cx.seed()));
+    cx.case("synced data of an open file", || synced(&a, &b, cx.seed()));
+    cx.case("growing and shrinking", || growing(&a, &b));
+    cx.case("names", || names(&a, &b));
+    cx.case("attributes", || attributes(&a, &b));
+    cx.case("appending from both", || appending(&a, &b));
+    cx.case("removed while the other has it open", || removed(&a, &b));
+    cx.case("listing", || listing(&a, &b));
+    cx.case("flock", || locks(&a, &b));
+    cx.case("ping-pong", || ping_pong(&a, &b, cx.size(500, 50)));
+    cx.case("stop and fsck", || cluster.stop_and_check());
+    Ok(())
+}
+
+fn closed(a: &Path, b: &Path, seed: u64) -> Result<()> {
+    let mut random = Random::new(seed);
+    for length in [0, 1, 5_000, 70_000, 3_000_000] {
+        let (x, y) = (random.bytes(length), random.bytes(length / 2));
+        std::fs::write(a.join("f"), &x)?;
+        same("written by a", &std::fs::read(b.join("f"))?, &x)?;
+        std::fs::write(b.join("f"), &y)?;
+        same("written by b", &std::fs::read(a.join("f"))?, &y)?;
+    }
+    Ok(())
+}
+
+fn synced(a: &Path, b: &Path, seed: u64) -> Result<()> {
+    let data = Random::new(seed).bytes(2_000_000);
+    let mut file = std::fs::File::create(a.join("open"))?;
+    file.write_all(&data)?;
+    file.sync_all()?;
+    let reader = std::fs::File::open(b.join("open"))?;
+    let mut back = vec![0; data.len()];
+    reader.read_exact_at(&mut back, 0)?;
+    same("synced", &back, &data)?;
+    file.write_all_at(b"changed", 1_000_000)?;
+    file.sync_all()?;
+    let mut back = [0; 7];
+    reader.read_exact_at(&mut back, 1_000_000)?;
+    same("changed and synced", &back, b"changed")
+}
+
+/// A reader with a cached size and cached pages sees the new end, both ways.
+fn growing(a: &Path, b: &Path) -> Result<()> {
+    std::fs::write(a.join("grow"), vec![1; 1000])?;
+    ensure!(std::fs::read(b.join("grow"))?.len() == 1000, "first size");
+    for length in [7_000, 100_000, 3_000_000, 50, 0, 200_000] {
+        let file = std::fs::File::options().write(true).open(a.join("grow"))?;
+        file.set_len(0)?;
+        file.write_all_at(&vec![3; length], 0)?;
+        drop(file);
+        let size = std::fs::metadata(b.join("grow"))?.len();
+        ensure!(size == length as u64, "size {size}, not {length}");
+        same("content", &std::fs::read(b.join("grow"))?, &vec![3; length])?;
+    }
+    Ok(())
+}
+
+fn names(a: &Path, b: &Path) -> Result<()> {
+    // Negative entries are cached as well.
+    ensure!(!b.join("n1").exists(), "n1 is there too early");
+    std::fs::write(a.join("n1"), "1")?;
+    ensure!(b.join("n1").exists(), "a name made by a is not seen by b");
+    std::fs::rename(a.join("n1"), a.join("n2"))?;
+    ensure!(!b.join("n1").exists() && b.join("n2").exists(), "a rename is not seen");
+    std::fs::create_dir(b.join("d"))?;
+    std::fs::rename(a.join("n2"), a.join("d/n3"))?;
+    ensure!(std::fs::read_to_string(b.join("d/n3"))? == "1", "moved into a directory");
+    ensure!(std::fs::File::options().write(true).create_new(true).open(b.join("d/n3")).is_err());
+    std::fs::remove_file(b.join("d/n3"))?;
+    ensure!(std::fs::File::open(a.join("d/n3")).is_err(), "a removed name is still there");
+    std::fs::remove_dir(a.join("d"))?;
+    ensure!(std::fs::create_dir(b.join("d")).is_ok(), "the name of a removed directory");
+    std::fs::remove_dir(b.join("d"))?;
+    Ok(())
+}
+
+fn attributes(a: &Path, b: &Path) -> Result<()> {
+    let (fa, fb) = (a.join("attr"), b.join("attr"));
+    std::fs::write(&fa, "x")?;
+    for mode in [0o600, 0o640, 0o4755] {
+        std::fs::metadata(&fb)?;
+        std::fs::set_permissions(&fa, std::fs::Permissions::from_mode(mode))?;
+        ensure!(std::fs::metadata(&fb)?.mode() & 0o7777 == mode, "mode {mode:o} is not seen");
+    }
+    std::os::unix::fs::chown(&fb, Some(7), Some(8))?;
+    ensure!(std::fs::metadata(&fa)?.uid() == 7, "the owner is not seen");
+    rustix::fs::setxattr(&fa, "user.a", b"1", rustix::fs::XattrFlags::empty())?;
+    let mut value = [0; 8];
+    ensure!(rustix::fs::getxattr(&fb, "user.a", value.as_mut_slice())? == 1, "the xattr");
+    std::fs::hard_link(&fb, b.join("attr2"))?;
+    ensure!(std::fs::metadata(&fa)?.nlink() == 2, "the link count");
+    let inode = |p: &Path| std::fs::metadata(p).map(|m| m.ino());
+    ensure!(inode(&fa)? == inode(&fb)?, "inode numbers differ between mounts");
+    Ok(())
+}
+
+fn appending(a: &Path, b: &Path) -> Result<()> {
+    let open =
+        |dir: &Path| std::fs::File::options().append(true).create(true).open(dir.join("log"));
+    let (mut x, mut y) = (open(a)?, open(b)?);
+    let mut wanted = Vec::new();
+    for n in 0..200 {
+        let line = format!("line {n}\n").into_bytes();
+        if n % 2 == 0 {
+            x.write_all(&line)?
+        } else {
+            y.write_all(&line)?
+        }
+        wanted.extend_from_slice(&line);
+    }
+    drop((x, y));
+    same("the log, by a", &std::fs::read(a.join("log"))?, &wanted)?;
+    same("the log, by b", &std::fs::read(b.join("log"))?, &wanted)
+}
+
+fn removed(a: &Path, b: &Path) -> Result<()> {
+    let data = vec![9; 500_000];
+    std::fs::write(a.join("gone"), &data)?;
+    let file = std::fs::File::options().read(true).write(true).open(b.join("gone"))?;
+    std::fs::remove_file(a.join("gone"))?;
+    ensure!(!b.join("gone").exists(), "the name is still there");
+    let mut back = vec![0; data.len()];
+    file.read_exact_at(&mut back, 0)?;
+    same("an open file that was removed elsewhere", &back, &data)?;
+    file.write_all_at(b"still", 10)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+fn listing(a: &Path, b: &Path) -> Result<()> {
+    std::fs::create_dir(a.join("list"))?;
+    let count = |dir: &Path| std::fs::read_dir(dir.join("list")).map(Iterator::count);
+    for n in 0..50 {
+        let (maker, viewer) = if n % 2 == 0 { (a, b) } else { (b, a) };
+        std::fs::write(maker.join(format!("list/{n}")), "")?;
+        ensure!(count(viewer)? == n + 1, "{} entries after {} were made", count(viewer)?, n + 1);
+    }
+    for n in 0..50 {
+        let (remover, viewer) = if n % 2 == 0 { (b, a) } else { (a, b) };
+        std::fs::remove_file(remover.join(format!("list/{n}")))?;
+        ensure!(count(viewer)? == 49 - n, "a removed entry is still listed");
+    }
+    Ok(())
+}
+
+fn locks(a: &Path, b: &Path) -> Result<()> {
+    std::fs::write(a.join("lock"), "")?;
+    let (x, y) = (std::fs::File::open(a.join("lock"))?, std::fs::File::open(b.join("lock"))?);
+    flock(&x, FlockOperation::LockExclusive)?;
+    ensure!(flock(&y, FlockOperation::NonBlockingLockShared).is_err(), "two have the lock");
+    flock(&x, FlockOperation::Unlock)?;
+    flock(&y, FlockOperation::NonBlockingLockExclusive)?;
+    drop(y);
+    crate::fs::until("a lock of a closed file is free", || {
+        flock(&x, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
+}
+
+/// Each overwrites what the other wrote, hundreds of times, through files kept open.
+fn ping_pong(a: &Path, b: &Path, rounds: u64) -> Result<()> {
+    let open = |dir: &Path| {
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join("p"))
+    };
+    let (x, y) = (open(a)?, open(b)?);
+    for round in 0..rounds {
+        let (writer, reader) = if round % 2 == 0 { (&x, &y) } else { (&y, &x) };
+        let value = round.to_le_bytes();
+        writer.write_all_at(&value, 4096)?;
+        let mut back = [0; 8];
+        reader.read_exact_at(&mut back, 4096)?;
+        ensure!(back == value, "round {round}: {} is read", u64::from_le_bytes(back));
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The lab's durable writer and checker: what was synced has to be there.
+
+use crate::cx::Cx;
+use crate::fs::until;
+use crate::proc::Running;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+/// A writer at work.
+pub struct Writer {
+    running: Running,
+    pub log: PathBuf,
+    output: PathBuf,
+}
+
+impl Writer {
+    /// Starts one in `dir`; it logs what it synced outside the mount.
+    pub fn start(cx: &Cx, dir: &Path, seed: u64) -> Result<Self> {
+        let log = cx.scratch().join(format!("durable-{seed}.log"));
+        let output = cx.scratch().join(format!("durable-{seed}.out"));
+        let running = cx
+            .lab("durable-write")
+            .arg("--dir")
+            .arg(dir)
+            .arg("--log")
+            .arg(&log)
+            .args(["--seed", &seed.to_string(), "--seconds", "600", "--grace", "5"])
+            .start(&output)?;
+        Ok(Self { running, log, output })
+    }
+
+    /// Waits until `steps` more steps were synced.
+    pub fn progress(&mut self, steps: usize) -> Result<()> {
+        let before = done(&self.log);
+        let mut ended = false;
+        until("the writer makes progress", || {
+            ended = !self.running.alive();
+            ended || done(&self.log) >= before + steps
+        })?;
+        let said = || std::fs::read_to_string(&self.output).unwrap_or_default();
+        ensure!(!ended, "the writer ended: {}", said());
+        Ok(())
+    }
+
+    /// Ends it; it may have stopped by itself after an error of the file system, but not have
+    /// seen anything odd.
+    pub fn end(mut self) -> Result<PathBuf> {
+        if let Some(status) = self.running.wait(0)? {
+            let said = std::fs::read_to_string(&self.output).unwrap_or_default();
+            ensure!(status.success(), "the writer saw something odd: {said}");
+        }
+        self.running.kill();
+        Ok(self.log.clone())
+    }
+}
+
+/// Steps the log calls done.
+fn done(log: &Path) -> usize {
+    std::fs::read_to_string(log).map_or(0, |text| text.matches("Done").count())
+}
+
+/// Checks what `log` says was synced against what is in `dir`.
+pub fn check(cx: &Cx, dir: &Path, log: &Path, more: &[&str]) -> Result<()> {
+    cx.lab("durable-check")
+        .arg("--dir")
+        .arg(dir)
+        .arg("--log")
+        .arg(log)
+        .args(more)
+        .limit(200)
+        .ok()
+        .with_context(|| format!("{} in {}", log.display(), dir.display()))
+        .map(|_| ())
+}
