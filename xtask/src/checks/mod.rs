@@ -10,12 +10,14 @@ mod fuzz;
 mod git;
 mod holes;
 mod hygiene;
+mod inputs;
 mod kill_servers;
 mod kill_up;
 mod lint;
 mod locks;
 mod model;
 mod names;
+mod net;
 mod pjdfstest;
 mod rights;
 mod sharing;
@@ -53,5 +55,7 @@ pub const ALL: &[&Check] = &[
     &locks::CHECK,
     &full::CHECK,
     &user_mount::CHECK,
+    &inputs::CHECK,
+    &net::CHECK,
     &fuzz::CHECK,
 ];
