@@ -1,5 +1,6 @@
 //! The checks, in the order they are started: what holds the build lock first, then the longest.
 
+mod crash;
 mod deny;
 mod direct;
 mod directory;
@@ -45,6 +46,7 @@ pub const ALL: &[&Check] = &[
     &tarball::CHECK,
     &sqlite::CHECK,
     &model::CHECK,
+    &crash::CHECK,
     &kill_up::CHECK,
     &kill_servers::CHECK,
     &sharing::CHECK,
