@@ -1,0 +1,289 @@
+//! The target itself: opening, closing, and what all verbs share.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use proto::Errno;
+use proto::layout::ObjectId;
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use crate::boot::{BOOT, Boot};
+use crate::cache::Cache;
+use crate::files::{Dir, OBJECTS};
+use crate::flush::{Flusher, Note, run};
+use crate::label::{LABEL, OstLabel, RECORD_MAX, format};
+use crate::object::Object;
+use crate::space::Space;
+use crate::stats::{Counters, Stats, Verb, add};
+use crate::sums::Home;
+use crate::{LabelError, OstError};
+
+/// Objects kept open without need, where nobody chose a number.
+pub const DEFAULT_OPEN_OBJECTS: usize = 1024;
+/// Descriptors an open object may take: buffered, direct, sidecar.
+const FDS_PER_OBJECT: u64 = 3;
+/// Targets assumed to share the process's limit of descriptors.
+const TARGETS_PER_PROCESS: u64 = 8;
+
+/// How a target is opened.
+#[derive(Clone, Debug)]
+pub struct OstOptions {
+    /// Most objects kept open without need (fewer when the process may open few files).
+    pub max_open_objects: usize,
+    /// Bytes of the file system that writes leave free; `None`: 96 MiB, at most an eighth of it.
+    pub reserve_bytes: Option<u64>,
+    /// Threads that serve requests of sockets, at least 1.
+    pub workers: usize,
+    /// Whether stored checksums are compared when blocks are read.
+    pub verify_reads: bool,
+}
+
+impl Default for OstOptions {
+    fn default() -> OstOptions {
+        OstOptions {
+            max_open_objects: DEFAULT_OPEN_OBJECTS,
+            reserve_bytes: None,
+            workers: 8,
+            verify_reads: true,
+        }
+    }
+}
+
+/// An open object storage target. Dropped without [`Ost::close`] it is as after a crash.
+pub struct Ost {
+    label: OstLabel,
+    name: String,
+    path: PathBuf,
+    root: Dir,
+    pub(crate) objects: Dir,
+    pub(crate) boot: Boot,
+    pub(crate) options: OstOptions,
+    pub(crate) cache: Cache,
+    pub(crate) space: Space,
+    pub(crate) counters: Counters,
+    pub(crate) count: AtomicI64,
+    verifier: AtomicU64,
+    pub(crate) flusher: Mutex<Option<Flusher>>,
+    pub(crate) committing_all: Mutex<()>,
+    closed: AtomicBool,
+    /// Held shared by every request, so that close can wait for them.
+    gate: RwLock<()>,
+    /// Locked as long as the target is open.
+    lock: Mutex<Option<OwnedFd>>,
+}
+
+impl Ost {
+    /// Prepares a directory (made when absent) as a target; refuses one that holds anything.
+    pub fn format(path: &Path, label: &OstLabel) -> Result<(), OstError> {
+        format(path, label)
+    }
+
+    /// Reads the label of a target, open or not.
+    pub fn label(path: &Path) -> Result<OstLabel, OstError> {
+        let what = format!("opening {}", path.display());
+        OstLabel::read(&Dir::open(path).map_err(OstError::io(what))?, path)
+    }
+
+    /// Opens a target: locks it, bumps its epoch durably. A second process is refused.
+    pub fn open(path: &Path, options: OstOptions) -> Result<Arc<Ost>, OstError> {
+        let fail = |e| OstError::io(format!("opening OST {}", path.display()))(e);
+        let root = Dir::open(path).map_err(fail)?;
+        let label = OstLabel::read(&root, path)?;
+        let lock = lock(&root, path, &label)?;
+        let before = read_boot(&root, path)?;
+        let boot = before.clone().next();
+        root.replace(BOOT, &boot.to_bytes()).map_err(fail)?;
+        let objects = root.sub(OBJECTS).map_err(fail)?;
+        let space = Space::new(&objects, options.reserve_bytes).map_err(fail)?;
+        let name = label.name();
+        let (flusher, notes) = Flusher::new();
+        let cache = Cache::new(options.max_open_objects.min(affordable_objects()));
+        let verifier = u64::from(boot.epoch) << 32;
+        let ost = Arc::new(Ost {
+            label,
+            name,
+            path: path.to_path_buf(),
+            root,
+            objects,
+            options,
+            cache,
+            space,
+            counters: Counters::default(),
+            count: AtomicI64::new(before.objects as i64),
+            verifier: AtomicU64::new(verifier),
+            flusher: Mutex::new(Some(flusher)),
+            committing_all: Mutex::new(()),
+            closed: AtomicBool::new(false),
+            gate: RwLock::new(()),
+            boot,
+            lock: Mutex::new(Some(lock)),
+        });
+        let weak = Arc::downgrade(&ost);
+        spawn(format!("{}-flush", ost.name), move || run(&notes, &weak))?;
+        if !before.clean {
+            let weak = Arc::downgrade(&ost);
+            spawn(format!("{}-count", ost.name), move || crate::check::recount(&weak))?;
+        }
+        tracing::info!(ost = ost.name, epoch = ost.boot.epoch, clean = before.clean, "OST opened");
+        Ok(ost)
+    }
+
+    /// Waits for requests at work, commits everything, notes that this boot ended well and lets go
+    /// of the directory. Further requests get ESHUTDOWN.
+    pub fn close(&self) -> Result<(), OstError> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let what = format!("closing OST {}", self.path.display());
+        let io = |error: Errno| OstError::Io { what: what.clone(), error: error.into() };
+        self.flusher.lock().take();
+        drop(self.gate.write());
+        self.commit_all().map_err(io)?;
+        // Marked sidecars are believed after a clean end: their sums have to be on the disk.
+        rustix::fs::syncfs(&self.objects).map_err(|e| io(errno(e)))?;
+        let objects = self.count.load(Ordering::Relaxed).max(0) as u64;
+        let boot = Boot { clean: true, objects, ..self.boot.clone() };
+        self.root.replace(BOOT, &boot.to_bytes()).map_err(|e| io(errno(e)))?;
+        self.lock.lock().take();
+        tracing::info!(ost = self.name, "OST closed");
+        Ok(())
+    }
+
+    /// `OST0003`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// The label read at open.
+    pub fn identity(&self) -> &OstLabel {
+        &self.label
+    }
+    /// Number of this boot, rising by one with each.
+    pub fn epoch(&self) -> u32 {
+        self.boot.epoch
+    }
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// What this boot's unstable writes are answered with; changes when writes may have been lost.
+    pub fn verifier(&self) -> u64 {
+        self.verifier.load(Ordering::Acquire)
+    }
+    /// Counters since it was opened.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            open_objects: self.cache.len() as u64,
+            dirty_objects: self.cache.dirty.load(Ordering::Relaxed).max(0) as u64,
+            ..self.counters.read()
+        }
+    }
+
+    pub(crate) fn home(&self) -> Home<'_> {
+        Home { objects: &self.objects, boot: &self.boot }
+    }
+
+    /// Counts a request and its outcome.
+    pub(crate) fn counted<T>(
+        &self,
+        verb: Verb,
+        work: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let _span = tracing::trace_span!("oss", verb = verb.name()).entered();
+        add(&self.counters.requests[verb as usize], 1);
+        let _gate = self.gate.read();
+        let done = if self.is_closed() { Err(Errno::ESHUTDOWN) } else { work() };
+        if let Err(e) = &done {
+            add(&self.counters.errors, 1);
+            tracing::debug!(ost = self.name, verb = verb.name(), error = %e, "request failed");
+        }
+        done
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The object if it exists.
+    pub(crate) fn existing(&self, id: &ObjectId) -> Result<Option<Arc<Object>>, Errno> {
+        let found = self.cache.get(&self.objects, id, false).map_err(errno)?;
+        Ok(found.map(|(o, _)| o))
+    }
+
+    /// The object, made when it does not exist.
+    pub(crate) fn make(&self, id: &ObjectId) -> Result<Arc<Object>, Errno> {
+        let found = self.cache.get(&self.objects, id, true).map_err(errno)?;
+        let (object, made) = found.ok_or(Errno::ESTALE)?;
+        if made {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(object)
+    }
+
+    /// Notes that an object changed; begins a commit when too many have.
+    pub(crate) fn changed(&self, object: &Object) {
+        if object.set_dirty() {
+            let dirty = self.cache.dirty.fetch_add(1, Ordering::Relaxed) + 1;
+            if dirty as usize > self.cache.limit() * 3 / 4 {
+                self.hand(Note::CommitAll);
+            }
+        }
+    }
+
+    pub(crate) fn hand(&self, note: Note) {
+        if let Some(f) = &*self.flusher.lock() {
+            f.note(note);
+        }
+    }
+
+    /// A sync failed: what it covered may be gone, so clients must send it again.
+    pub(crate) fn new_verifier(&self) {
+        self.verifier.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+pub(crate) fn errno(e: rustix::io::Errno) -> Errno {
+    Errno(e.raw_os_error())
+}
+
+fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<(), OstError> {
+    let started = std::thread::Builder::new().name(name).spawn(work);
+    started.map(drop).map_err(|error| OstError::Io { what: "starting a thread".into(), error })
+}
+
+fn lock(root: &Dir, path: &Path, label: &OstLabel) -> Result<OwnedFd, OstError> {
+    let fail = |e| OstError::io(format!("locking {}", path.display()))(e);
+    let fd = root.file(LABEL, OFlags::RDONLY).map_err(fail)?;
+    match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(fd),
+        Err(rustix::io::Errno::AGAIN) => Err(OstError::Refused(format!(
+            "{} ({}) is in use by another process",
+            path.display(),
+            label.name()
+        ))),
+        Err(e) => Err(fail(e)),
+    }
+}
+
+fn read_boot(root: &Dir, path: &Path) -> Result<Boot, OstError> {
+    let bad = |why: LabelError| OstError::Label { path: path.join(BOOT), why };
+    let bytes = root
+        .read(BOOT, RECORD_MAX)
+        .map_err(OstError::io(format!("reading {}", path.join(BOOT).display())))?;
+    Boot::from_bytes(&bytes).map_err(bad)
+}
+
+/// How many objects may stay open under this process's limit of descriptors, which is raised to
+/// what the system allows it.
+fn affordable_objects() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: now.maximum, maximum: now.maximum };
+    if now.current != now.maximum && setrlimit(Resource::Nofile, wanted).is_err() {
+        tracing::debug!("the limit of open files cannot be raised");
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(256) / (FDS_PER_OBJECT * TARGETS_PER_PROCESS)).min(1 << 20) as usize
+}
