@@ -249,3 +249,54 @@ fn only_an_empty_directory_is_formatted() {
     fs::create_dir(root.path().join("mounted/lost+found")).unwrap();
     format(&root.path().join("mounted"), &options).unwrap();
 }
+
+/// Short runs of random bytes in random files, mostly near their ends, where the structure is. The
+/// same every time; 18,000 rounds of other seeds were run once.
+#[test]
+fn random_damage_never_yields_wrong_data() {
+    let engine = Fjall::new();
+    let expected = build(&engine);
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("copy");
+    let files = files(&engine.dir());
+    let mut x = 0x5eed_u64;
+    let mut next = |n: u64| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x % n
+    };
+    for round in 0..200 {
+        let file = &files[next(files.len() as u64) as usize];
+        let length = fs::metadata(file).unwrap().len();
+        if length == 0 {
+            continue;
+        }
+        let at = match next(2) {
+            0 => length - 1 - next(length.min(300)),
+            _ => next(length),
+        };
+        let bytes: Vec<u8> = (0..1 + next(8)).map(|_| next(512).min(255) as u8).collect();
+        let _ = fs::remove_dir_all(&dir);
+        copy(&engine.dir(), &dir);
+        let name = file.strip_prefix(engine.dir()).unwrap();
+        let harmed = OpenOptions::new().write(true).open(dir.join(name)).unwrap();
+        harmed.write_all_at(&bytes, at).unwrap();
+        let what = format!("round {round}, {}: {bytes:?} at {at} of {length}", name.display());
+        check(&dir, &expected, &what);
+    }
+}
+
+/// fjall would allocate room for four thousand million sections, and abort.
+#[test]
+fn a_table_that_claims_too_many_sections_is_refused() {
+    let engine = Fjall::new();
+    build(&engine);
+    let table = files(&engine.dir().join("fjall/keyspaces/1/tables")).pop().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let list = bytes.windows(4).rposition(|w| w == b"TOC!").unwrap();
+    bytes[list + 4..list + 8].fill(0xff);
+    fs::write(&table, bytes).unwrap();
+    let refused = engine.acquire(0).err().unwrap().to_string();
+    assert!(refused.contains("list of sections is too long"), "{refused}");
+}

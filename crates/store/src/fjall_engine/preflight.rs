@@ -3,11 +3,12 @@
 //! what its manifests hold).
 //!
 //! Role: the journals must hold one unbroken chain of commit records that reaches the one known to be
-//! committed; the manifests must match their checksums. Assumption: fjall's disk format 3, which
+//! committed; the manifests must match their checksums, the tables' lists of sections be plausible. Assumption: fjall's disk format 3, which
 //! the `version` file pins. Never: writes anything.
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::committed::Committed;
@@ -16,6 +17,10 @@ use crate::StoreError;
 use crate::chain::{CommitRecord, RECORD_BYTES};
 
 const CURRENT_BYTES: usize = 25;
+/// End of a table file: magic, version, checksum type, checksum, place and length of its list of sections.
+const TRAILER_BYTES: usize = 38;
+/// An entry of that list, without its name.
+const SECTION_BYTES: u64 = 18;
 const READ_BUFFER: usize = 256 << 10;
 const TAG_START: u8 = 1;
 const TAG_ITEM: u8 = 2;
@@ -85,6 +90,9 @@ fn check_manifests(keyspaces: &Path) -> Result<(), StoreError> {
             *found = true;
         }
         check_manifest(&dir)?;
+        for table in entries(&dir.join("tables"))? {
+            check_table(&table)?;
+        }
     }
     match found {
         [true, true] => Ok(()),
@@ -99,13 +107,44 @@ fn check_manifest(dir: &Path) -> Result<(), StoreError> {
         return damaged(&path, "wrong length");
     };
     let (id, rest) = current.split_at(8);
-    let id = id.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-    let manifest = dir.join(format!("v{id}"));
+    let manifest = dir.join(format!("v{}", little_endian(id)));
     let bytes = fs::read(&manifest).or_else(|e| unreadable(&manifest, &e))?;
     if xxhash_rust::xxh3::xxh3_128(&bytes).to_le_bytes() != rest[..16] {
         return damaged(&manifest, "its checksum does not match");
     }
     Ok(())
+}
+
+/// A table whose list of sections claims more entries than it has bytes: the reader would allocate for them
+/// all, and abort. All other damage it finds by itself, and half-written tables it deletes unread.
+fn check_table(path: &Path) -> Result<(), StoreError> {
+    let claims_too_much = || -> std::io::Result<bool> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let Some(end) = length.checked_sub(TRAILER_BYTES as u64) else {
+            return Ok(false);
+        };
+        let mut trailer = [0; TRAILER_BYTES];
+        file.read_exact_at(&mut trailer, end)?;
+        let at = little_endian(&trailer[22..30]);
+        // The list: magic, number of entries (u32), entries.
+        if trailer[..4] != *b"SFA!" || at.saturating_add(8) > end {
+            return Ok(false);
+        }
+        let mut head = [0; 8];
+        file.read_exact_at(&mut head, at)?;
+        let needs = little_endian(&head[4..]) * SECTION_BYTES;
+        Ok(head[..4] == *b"TOC!" && needs > end - at)
+    };
+    match claims_too_much() {
+        Ok(false) => Ok(()),
+        Ok(true) => damaged(path, "its list of sections is too long"),
+        Err(e) => unreadable(path, &e),
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
 /// Reads all journals, oldest first; their commit records must be one chain. Returns its newest.
@@ -205,8 +244,7 @@ impl Journal {
             TAG_START => {
                 // Number of items (u32), sequence number (u64).
                 let start = self.array::<12>()?;
-                let n = start[4..].iter().rev();
-                Ok(Entry::Start(n.fold(0, |n, b| n << 8 | u64::from(*b))))
+                Ok(Entry::Start(little_endian(&start[4..])))
             }
             TAG_ITEM => self.item(),
             TAG_END => {
