@@ -1,0 +1,476 @@
+//! What the namespace holds in memory: inodes, directories, blobs, over the store.
+//!
+//! Role: a read finds a value, a known absence, or nothing (a miss: the caller steps aside while a
+//! reader thread fetches). Changes are noted dirty with the number of the group that will make
+//! them durable; dirty values are never evicted (invariant 10: clean ones are, under a limit).
+//! Never does: I/O.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::Fid;
+use store::Write;
+
+use crate::keys;
+use crate::record::{self, Dent, Inode};
+
+/// Segments of the inode table: growing one of them pauses for a fraction of the whole.
+const SEGMENTS: usize = 256;
+/// Directories up to this many entries are loaded whole on first use.
+pub const WHOLE_DIR: usize = 65_536;
+
+/// A cached value: `None` is a known absence.
+#[derive(Debug)]
+struct Slot<T> {
+    value: Option<T>,
+    /// The store has it, or will with a group already cut.
+    stored: bool,
+    /// Group that carries its last change.
+    group: u64,
+    used: Cell<bool>,
+}
+
+/// Entries of one directory.
+#[derive(Default, Debug)]
+pub struct Dir {
+    entries: BTreeMap<(u64, Box<[u8]>), Slot<Dent>>,
+    /// Every entry of the store is here.
+    pub complete: bool,
+    group: u64,
+    used: Cell<bool>,
+}
+
+/// What a directory read gives.
+pub struct Page<'a> {
+    /// Entries in order: cookie, name, entry.
+    pub entries: Vec<(u64, &'a [u8], &'a Dent)>,
+    /// Nothing follows.
+    pub end: bool,
+}
+
+/// The cache.
+pub struct Cache {
+    inodes: Vec<HashMap<Fid, Slot<Arc<Inode>>>>,
+    dirs: HashMap<Fid, Dir>,
+    blobs: HashMap<Vec<u8>, Slot<Bytes>>,
+    dirty_inodes: HashSet<Fid>,
+    dirty_entries: HashSet<(Fid, u64, Box<[u8]>)>,
+    dirty_blobs: HashSet<Vec<u8>>,
+    raw: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The group that is being filled.
+    group: u64,
+    /// Last group that is durable.
+    durable: u64,
+    weight: usize,
+    limit: usize,
+    hand: usize,
+    /// Loads under way, with the group that was durable when each began.
+    loads: BTreeMap<u64, u64>,
+    next_load: u64,
+    /// Removed values, to be forgotten once durable.
+    tombs: VecDeque<(u64, Tomb)>,
+}
+
+#[derive(Debug)]
+enum Tomb {
+    Inode(Fid),
+    Entry(Fid, u64, Box<[u8]>),
+    Blob(Vec<u8>),
+}
+
+/// Changes of one operation, to be applied as a whole.
+#[derive(Default, Debug)]
+pub struct Changes {
+    /// New values of inodes; `None` removes.
+    pub inodes: Vec<(Fid, Option<Arc<Inode>>)>,
+    /// New entries; `None` removes.
+    pub entries: Vec<(Fid, Vec<u8>, Option<Dent>)>,
+    /// New directories: nothing of them is in the store.
+    pub born: Vec<Fid>,
+    /// Blobs that are also read back.
+    pub blobs: Vec<(Vec<u8>, Option<Bytes>)>,
+    /// Records nobody reads while the server runs.
+    pub raw: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Changes {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty()
+            && self.entries.is_empty()
+            && self.blobs.is_empty()
+            && self.raw.is_empty()
+    }
+}
+
+fn segment(fid: Fid) -> usize {
+    (fid.oid as usize ^ (fid.seq as usize).wrapping_mul(31)) % SEGMENTS
+}
+
+const BLOB_WEIGHT: usize = 128;
+const ENTRY_WEIGHT: usize = 112;
+
+impl Cache {
+    /// An empty cache of at most `limit` bytes (dirty values may exceed it for a moment).
+    pub fn new(limit: usize) -> Cache {
+        Cache {
+            inodes: (0..SEGMENTS).map(|_| HashMap::new()).collect(),
+            dirs: HashMap::new(),
+            blobs: HashMap::new(),
+            dirty_inodes: HashSet::new(),
+            dirty_entries: HashSet::new(),
+            dirty_blobs: HashSet::new(),
+            raw: HashMap::new(),
+            group: 1,
+            durable: 0,
+            weight: 0,
+            limit,
+            hand: 0,
+            loads: BTreeMap::new(),
+            next_load: 0,
+            tombs: VecDeque::new(),
+        }
+    }
+
+    /// An inode: `None` is a miss, `Some(None)` a known absence.
+    pub fn inode(&self, fid: Fid) -> Option<Option<Arc<Inode>>> {
+        let slot = self.inodes[segment(fid)].get(&fid)?;
+        slot.used.set(true);
+        Some(slot.value.clone())
+    }
+
+    /// An entry: `None` is a miss, `Some(None)` a known absence.
+    pub fn entry(&self, dir: Fid, name: &[u8]) -> Option<Option<Dent>> {
+        let d = self.dirs.get(&dir)?;
+        d.used.set(true);
+        match d.entries.get(&(keys::name_hash(name), name.into())) {
+            Some(slot) => Some(slot.value.clone()),
+            None if d.complete => Some(None),
+            None => None,
+        }
+    }
+
+    /// A blob: `None` is a miss, `Some(None)` a known absence.
+    pub fn blob(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let slot = self.blobs.get(key)?;
+        slot.used.set(true);
+        Some(slot.value.clone())
+    }
+
+    /// Entries after `cookie`, at most `max`; `None` when the directory is not complete here.
+    pub fn page(&self, dir: Fid, cookie: u64, max: usize) -> Option<Page<'_>> {
+        let d = self.dirs.get(&dir).filter(|d| d.complete)?;
+        d.used.set(true);
+        let from = (cookie >> keys::COOKIE_SHIFT, Box::default());
+        let (mut entries, mut last, mut index) = (Vec::new(), 0, 0);
+        for ((hash, name), slot) in d.entries.range(from..) {
+            let Some(dent) = &slot.value else { continue };
+            index = if *hash == last { index + 1 } else { 0 };
+            last = *hash;
+            let at = (hash << keys::COOKIE_SHIFT) | index.min(15);
+            if at <= cookie {
+                continue;
+            }
+            if entries.len() == max {
+                return Some(Page { entries, end: false });
+            }
+            entries.push((at, &name[..], dent));
+        }
+        Some(Page { entries, end: true })
+    }
+
+    /// Applies the changes of one operation; they belong to the group being filled.
+    pub fn apply(&mut self, changes: Changes) {
+        for dir in changes.born {
+            self.dirs.insert(dir, Dir { complete: true, ..Dir::default() });
+        }
+        for (fid, value) in changes.inodes {
+            self.put_inode(fid, value);
+        }
+        for (dir, name, value) in changes.entries {
+            self.put_entry(dir, &name, value);
+        }
+        for (key, value) in changes.blobs {
+            self.put_blob(key, value);
+        }
+        self.raw.extend(changes.raw);
+    }
+
+    fn put_inode(&mut self, fid: Fid, value: Option<Arc<Inode>>) {
+        let gone_dir = value.is_none();
+        let add = value.as_ref().map_or(0, |i| i.weight());
+        let table = &mut self.inodes[segment(fid)];
+        let old = table.get(&fid);
+        let stored = old.is_some_and(|s| s.stored);
+        self.weight -= old.and_then(|s| s.value.as_ref()).map_or(0, |i| i.weight());
+        self.weight += add;
+        table.insert(fid, Slot { value, stored, group: self.group, used: Cell::new(true) });
+        self.dirty_inodes.insert(fid);
+        if gone_dir && let Some(d) = self.dirs.get_mut(&fid) {
+            d.group = self.group;
+        }
+    }
+
+    fn put_entry(&mut self, dir: Fid, name: &[u8], value: Option<Dent>) {
+        let hash = keys::name_hash(name);
+        let d = self.dirs.entry(dir).or_default();
+        d.group = self.group;
+        d.used.set(true);
+        let key = (hash, Box::from(name));
+        let old = d.entries.get(&key);
+        // An entry not seen before is in the store only if the directory is not complete here.
+        let stored = old.map_or(!d.complete, |s| s.stored);
+        if old.is_none() {
+            self.weight += ENTRY_WEIGHT + name.len();
+        }
+        d.entries.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
+        self.dirty_entries.insert((dir, hash, name.into()));
+    }
+
+    fn put_blob(&mut self, key: Vec<u8>, value: Option<Bytes>) {
+        let old = self.blobs.get(&key);
+        let stored = old.is_none_or(|s| s.stored);
+        let size = |v: Option<&Bytes>| v.map_or(0, |b| b.len()) + BLOB_WEIGHT;
+        self.weight -= old.map_or(0, |s| size(s.value.as_ref()));
+        self.weight += size(value.as_ref());
+        self.dirty_blobs.insert(key.clone());
+        self.blobs.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
+    }
+
+    /// Notes that a blob of a new inode cannot be in the store.
+    pub fn fresh_blob(&mut self, key: &[u8]) {
+        if !self.blobs.contains_key(key) {
+            self.weight += BLOB_WEIGHT;
+            let slot = Slot { value: None, stored: false, group: 0, used: Cell::new(true) };
+            self.blobs.insert(key.to_vec(), slot);
+        }
+    }
+
+    /// Takes what a reader found of an inode, unless something newer is here.
+    pub fn loaded_inode(&mut self, fid: Fid, value: Option<Inode>) {
+        let table = &mut self.inodes[segment(fid)];
+        if table.contains_key(&fid) {
+            return;
+        }
+        self.weight += value.as_ref().map_or(0, Inode::weight);
+        let stored = value.is_some();
+        let slot = Slot { value: value.map(Arc::new), stored, group: 0, used: Cell::new(true) };
+        table.insert(fid, slot);
+    }
+
+    /// Takes what a reader found of a blob, unless something newer is here.
+    pub fn loaded_blob(&mut self, key: Vec<u8>, value: Option<Bytes>) {
+        if self.blobs.contains_key(&key) {
+            return;
+        }
+        self.weight += value.as_ref().map_or(0, |b| b.len()) + BLOB_WEIGHT;
+        let stored = value.is_some();
+        self.blobs.insert(key, Slot { value, stored, group: 0, used: Cell::new(true) });
+    }
+
+    /// Takes entries a reader found; `whole`: these are all of the directory. `absent`: this name
+    /// was looked for and not found.
+    pub fn loaded_entries(
+        &mut self,
+        dir: Fid,
+        found: Vec<(Vec<u8>, Dent)>,
+        whole: bool,
+        absent: Option<&[u8]>,
+    ) {
+        let d = self.dirs.entry(dir).or_default();
+        d.used.set(true);
+        for (name, dent) in found {
+            let key = (keys::name_hash(&name), Box::from(&name[..]));
+            d.entries.entry(key).or_insert_with(|| {
+                self.weight += ENTRY_WEIGHT + name.len();
+                Slot { value: Some(dent), stored: true, group: 0, used: Cell::new(true) }
+            });
+        }
+        if let Some(name) = absent.filter(|_| !whole) {
+            let key = (keys::name_hash(name), Box::from(name));
+            d.entries.entry(key).or_insert_with(|| {
+                self.weight += ENTRY_WEIGHT + name.len();
+                Slot { value: None, stored: false, group: 0, used: Cell::new(true) }
+            });
+        }
+        d.complete |= whole;
+    }
+
+    /// How many changed records wait for the next group.
+    pub fn dirty(&self) -> usize {
+        self.dirty_inodes.len() + self.dirty_entries.len() + self.dirty_blobs.len() + self.raw.len()
+    }
+
+    /// Adds a record nobody reads while the server runs.
+    pub fn put_raw(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.raw.insert(key, value);
+    }
+
+    /// Cuts the group: its number and its writes. What was made and removed within it cancels out.
+    pub fn cut(&mut self) -> (u64, Vec<Write>) {
+        let mut writes = Vec::with_capacity(self.dirty());
+        for fid in self.dirty_inodes.drain() {
+            if let Some(slot) = self.inodes[segment(fid)].get_mut(&fid) {
+                let value = slot.value.as_ref().map(|i| record::encode(&**i));
+                if value.is_none() {
+                    self.tombs.push_back((self.group, Tomb::Inode(fid)));
+                }
+                emit(&mut writes, keys::of(keys::INODE, fid), value, &mut slot.stored);
+            }
+        }
+        for (dir, hash, name) in self.dirty_entries.drain() {
+            let key = keys::entry(dir, hash, &name);
+            let slot = self.dirs.get_mut(&dir).and_then(|d| d.entries.get_mut(&(hash, name)));
+            if let Some(slot) = slot {
+                let value = slot.value.as_ref().map(record::encode);
+                if value.is_none() {
+                    self.tombs.push_back((self.group, Tomb::Entry(dir, hash, key[25..].into())));
+                }
+                emit(&mut writes, key, value, &mut slot.stored);
+            }
+        }
+        for key in self.dirty_blobs.drain() {
+            if let Some(slot) = self.blobs.get_mut(&key) {
+                let value = slot.value.as_ref().map(|b| b.to_vec());
+                if value.is_none() {
+                    self.tombs.push_back((self.group, Tomb::Blob(key.clone())));
+                }
+                emit(&mut writes, key, value, &mut slot.stored);
+            }
+        }
+        for (key, value) in self.raw.drain() {
+            writes.push(match value {
+                Some(v) => Write::Put(key, v),
+                None => Write::Del(key),
+            });
+        }
+        let group = self.group;
+        self.group += 1;
+        (group, writes)
+    }
+
+    /// A load begins; what changes from now on stays until it ends, so that the (older) values it
+    /// brings cannot take the place of newer ones.
+    pub fn begin_load(&mut self) -> u64 {
+        self.next_load += 1;
+        self.loads.insert(self.next_load, self.durable);
+        self.next_load
+    }
+
+    /// A load's values were taken in.
+    pub fn end_load(&mut self, load: u64) {
+        self.loads.remove(&load);
+    }
+
+    /// Values last changed by this group or an earlier one may be forgotten.
+    fn floor(&self) -> u64 {
+        self.loads.values().copied().min().unwrap_or(self.durable).min(self.durable)
+    }
+
+    /// A group is durable: what it carried may be evicted.
+    pub fn committed(&mut self, group: u64) {
+        self.durable = group;
+        let floor = self.floor();
+        while self.tombs.front().is_some_and(|(g, _)| *g <= floor) {
+            if let Some((_, tomb)) = self.tombs.pop_front() {
+                self.forget(tomb, floor);
+            }
+        }
+    }
+
+    fn forget(&mut self, tomb: Tomb, floor: u64) {
+        fn dead<T>(s: &Slot<T>, floor: u64) -> bool {
+            s.value.is_none() && s.group <= floor
+        }
+        match tomb {
+            Tomb::Inode(fid) => {
+                let table = &mut self.inodes[segment(fid)];
+                if table.get(&fid).is_some_and(|s| dead(s, floor)) {
+                    table.remove(&fid);
+                }
+            }
+            Tomb::Entry(dir, hash, name) => {
+                let Some(d) = self.dirs.get_mut(&dir) else { return };
+                let key = (hash, name);
+                if d.entries.get(&key).is_some_and(|s| dead(s, floor)) {
+                    d.entries.remove(&key);
+                    self.weight = self.weight.saturating_sub(ENTRY_WEIGHT + key.1.len());
+                }
+            }
+            Tomb::Blob(key) => {
+                if self.blobs.get(&key).is_some_and(|s| dead(s, floor)) {
+                    self.blobs.remove(&key);
+                    self.weight = self.weight.saturating_sub(BLOB_WEIGHT);
+                }
+            }
+        }
+    }
+
+    /// Evicts clean values while the weight is above the limit; a bounded amount per call.
+    pub fn shrink(&mut self) {
+        let mut rounds = 0;
+        while self.weight > self.limit && rounds < 8 {
+            self.sweep();
+            rounds += 1;
+        }
+    }
+
+    fn sweep(&mut self) {
+        let floor = self.floor();
+        let mut freed = 0;
+        let keep = |group: u64, used: &Cell<bool>| group > floor || used.replace(false);
+        self.inodes[self.hand].retain(|_, s| {
+            if keep(s.group, &s.used) {
+                return true;
+            }
+            freed += s.value.as_ref().map_or(0, |i| i.weight());
+            false
+        });
+        self.hand = (self.hand + 1) % SEGMENTS;
+        if self.hand == 0 {
+            self.dirs.retain(|_, d| {
+                if keep(d.group, &d.used) {
+                    return true;
+                }
+                freed += d.entries.keys().map(|(_, n)| ENTRY_WEIGHT + n.len()).sum::<usize>();
+                false
+            });
+        }
+        if self.hand.is_multiple_of(16) {
+            self.blobs.retain(|_, s| {
+                if keep(s.group, &s.used) {
+                    return true;
+                }
+                freed += s.value.as_ref().map_or(0, |b| b.len()) + BLOB_WEIGHT;
+                false
+            });
+        }
+        self.weight = self.weight.saturating_sub(freed);
+    }
+
+    /// The group that is being filled.
+    pub fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// Bytes held, roughly.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+}
+
+fn emit(writes: &mut Vec<Write>, key: Vec<u8>, value: Option<Vec<u8>>, stored: &mut bool) {
+    match value {
+        Some(v) => {
+            *stored = true;
+            writes.push(Write::Put(key, v));
+        }
+        None if *stored => {
+            *stored = false;
+            writes.push(Write::Del(key));
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,58 @@
+//! Report: what a writer did to size, blocks and times.
+
+use proto::attr::{A_INLINE, A_SIZE_LAGS};
+use proto::mds::{Res, SizeReport};
+use proto::{Errno, Fid, FileKind};
+
+use crate::namespace::Run;
+use crate::txn::Step;
+
+pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
+    let fid = r.fid(fid)?;
+    // While the reporter goes on writing the mark stays: its next bytes may outgrow this report.
+    let done = !r.opens.writes(fid, r.session, 0) && !r.opens.written_elsewhere(fid, r.session);
+    apply(r, fid, rep, done)?;
+    let attr = r.txn.inode(fid)?.attr(fid);
+    Ok(Res::Attr { attr })
+}
+
+/// Applies a report; `done`: nobody goes on writing, an exact size is the truth.
+pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> Step<()> {
+    let old = r.txn.inode(fid)?;
+    if old.kind() != FileKind::File && rep.mtime.is_some() {
+        return Err(Errno::EINVAL.into());
+    }
+    let elsewhere =
+        r.opens.writing_elsewhere(fid, r.session) || r.opens.written_elsewhere(fid, r.session);
+    let exact = rep.exact && !elsewhere;
+    let clears = exact && done && old.flags & A_SIZE_LAGS != 0;
+    let mut new = (*old).clone();
+    if new.flags & A_INLINE == 0 {
+        new.size = if exact { rep.size } else { new.size.max(rep.size) };
+        new.blocks = rep.blocks.unwrap_or(new.blocks);
+    }
+    if let Some(t) = rep.mtime {
+        new.mtime = t;
+    }
+    if let Some(t) = rep.atime {
+        new.atime = t;
+    }
+    if clears {
+        new.flags &= !A_SIZE_LAGS;
+    }
+    if new == *old {
+        return Ok(());
+    }
+    if new.size != old.size || new.mtime != old.mtime {
+        let now = r.txn.now;
+        new.touch(now);
+    } else {
+        new.version += 1;
+    }
+    if clears {
+        r.opens.unmark(fid);
+        r.opens.end_write(fid, r.session);
+    }
+    *r.txn.edit(fid)? = new;
+    Ok(())
+}

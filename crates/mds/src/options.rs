@@ -1,0 +1,71 @@
+//! Settings of a metadata target, each with its limits.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proto::TimeSpec;
+
+/// Where the time comes from, so that tests can decide it.
+pub trait Clock: Send + Sync {
+    /// Now, in UTC.
+    fn now(&self) -> TimeSpec;
+}
+
+/// The system's clock.
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> TimeSpec {
+        let d = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        TimeSpec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() }
+    }
+}
+
+/// See the fields.
+#[derive(Clone)]
+pub struct MdtOptions {
+    /// Files up to this size live inline, bytes (at most 65,536).
+    pub dom_limit: u32,
+    /// Memory for clean inodes, entries and blobs, bytes.
+    pub cache_bytes: usize,
+    /// How long a change may wait for others to share a commit.
+    pub group_delay: Duration,
+    /// Changed records after which a group is cut without waiting.
+    pub group_records: usize,
+    /// Commits handed to the store that are not durable yet; above it groups grow instead.
+    pub max_commits: usize,
+    /// Threads that fetch what is not in memory.
+    pub readers: usize,
+    /// How long unlinked files that were open at a crash wait for their clients.
+    pub orphan_grace: Duration,
+    /// How often the OSTs are asked for their space.
+    pub poll_interval: Duration,
+    /// How long a client may take to give back a lease before it is evicted.
+    pub recall_timeout: Duration,
+    /// Below this many free bytes only what frees space is done; must be above the store's own
+    /// reserve and below the OSTs'. 0: 1/12 of the file system, at most 64 MiB.
+    pub reserve_bytes: u64,
+    /// Seed of choices among equals.
+    pub seed: u64,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MdtOptions {
+    fn default() -> MdtOptions {
+        MdtOptions {
+            dom_limit: proto::DEFAULT_DOM_LIMIT,
+            cache_bytes: 256 << 20,
+            group_delay: Duration::from_millis(5),
+            group_records: 4000,
+            max_commits: 3,
+            readers: 2,
+            orphan_grace: Duration::from_secs(60),
+            poll_interval: Duration::from_secs(1),
+            recall_timeout: Duration::from_secs(20),
+            reserve_bytes: 0,
+            seed: 1,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}

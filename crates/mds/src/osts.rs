@@ -1,0 +1,219 @@
+//! The OSTs a metadata target knows: their space, and which of them a new file gets.
+//!
+//! Role: free-space-aware choice, sums for statfs. Filled by `server::poll`. Never does: I/O.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use proto::Errno;
+use proto::layout::{DEFAULT_STRIPE_COUNT, LayoutSpec};
+use proto::oss::Statfs;
+
+/// An OST with less free space than this gets no new files, bytes.
+pub const MIN_FREE: u64 = 4 << 20;
+
+/// What is known of one OST.
+#[derive(Clone, Debug, Default)]
+pub struct OstState {
+    /// It answered the last time it was asked.
+    pub up: bool,
+    /// Its last answer.
+    pub space: Option<Statfs>,
+}
+
+/// Sums over all OSTs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes.
+    pub total: u64,
+    /// Bytes.
+    pub free: u64,
+    /// Objects.
+    pub objects: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    osts: BTreeMap<u32, OstState>,
+    next: usize,
+    random: u64,
+}
+
+/// See the module.
+pub struct OstTable(Mutex<Inner>);
+
+impl OstTable {
+    /// No OSTs yet; `seed` decides how ties are broken.
+    pub fn new(seed: u64) -> OstTable {
+        OstTable(Mutex::new(Inner { random: seed | 1, ..Inner::default() }))
+    }
+
+    /// The set of OSTs that exist.
+    pub fn set(&self, indexes: impl IntoIterator<Item = u32>) {
+        let mut t = self.0.lock();
+        let old = std::mem::take(&mut t.osts);
+        t.osts =
+            indexes.into_iter().map(|i| (i, old.get(&i).cloned().unwrap_or_default())).collect();
+    }
+
+    /// The outcome of asking one; `None`: no answer.
+    pub fn report(&self, index: u32, space: Option<Statfs>) {
+        if let Some(o) = self.0.lock().osts.get_mut(&index) {
+            o.up = space.is_some();
+            o.space = space.or(o.space.take());
+        }
+    }
+
+    /// Whether an index is that of an OST.
+    pub fn exists(&self, index: u32) -> bool {
+        self.0.lock().osts.contains_key(&index)
+    }
+
+    /// State of all.
+    pub fn all(&self) -> BTreeMap<u32, OstState> {
+        self.0.lock().osts.clone()
+    }
+
+    /// Sums; a local file system that several OSTs share counts once.
+    pub fn space(&self) -> Space {
+        let t = self.0.lock();
+        let mut seen = HashMap::new();
+        let mut sum = Space::default();
+        for s in t.osts.values().filter_map(|o| o.space.as_ref()) {
+            sum.objects += s.objects;
+            if seen.insert(s.fsid, ()).is_none() {
+                sum.total += s.total;
+                sum.free += s.free;
+            }
+        }
+        sum
+    }
+
+    /// OSTs for a new file. EAGAIN while none has answered yet, ENOSPC when all are full.
+    pub fn choose(&self, spec: &LayoutSpec, size_hint: u64) -> Result<Vec<u32>, Errno> {
+        let mut t = self.0.lock();
+        let open: Vec<(u32, u64)> = t
+            .osts
+            .iter()
+            .filter_map(|(i, o)| Some((*i, o.space.as_ref().filter(|_| o.up)?.free)))
+            .collect();
+        let room: Vec<(u32, u64)> = open.iter().copied().filter(|o| o.1 >= MIN_FREE).collect();
+        if room.is_empty() {
+            // Full only when every one of them said so.
+            let told = !t.osts.is_empty() && open.len() == t.osts.len();
+            return Err(if told { Errno::ENOSPC } else { Errno::EAGAIN });
+        }
+        let want = match spec.stripe_count {
+            0 => DEFAULT_STRIPE_COUNT as usize,
+            n if n < 0 => t.osts.len(),
+            n => n as usize,
+        };
+        let count = want.min(room.len());
+        if spec.stripe_offset >= 0 {
+            return from_index(&room, spec.stripe_offset as u32, count);
+        }
+        let most = room.iter().map(|o| o.1).max().unwrap_or(0);
+        let least = room.iter().map(|o| o.1).min().unwrap_or(0);
+        // Round-robin while they are about equally full or the file is small beside them.
+        if least >= most / 4 * 3 && size_hint < least / 8 {
+            let first = t.next % room.len();
+            t.next = t.next.wrapping_add(count);
+            return Ok((0..count).map(|i| room[(first + i) % room.len()].0).collect());
+        }
+        Ok(t.weighted(room, count))
+    }
+}
+
+fn from_index(room: &[(u32, u64)], first: u32, count: usize) -> Result<Vec<u32>, Errno> {
+    let at = room.iter().position(|o| o.0 == first).ok_or(Errno::ENOSPC)?;
+    Ok((0..count).map(|i| room[(at + i) % room.len()].0).collect())
+}
+
+impl Inner {
+    /// xorshift64*: only breaks ties, nothing depends on its quality.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// By lot, with free space as the weight.
+    fn weighted(&mut self, mut room: Vec<(u32, u64)>, count: usize) -> Vec<u32> {
+        let mut chosen = Vec::with_capacity(count);
+        for _ in 0..count {
+            let total: u128 = room.iter().map(|o| u128::from(o.1)).sum();
+            let mut at = u128::from(self.random()) % total.max(1);
+            let pick = room.iter().position(|o| {
+                let hit = at < u128::from(o.1);
+                at = at.saturating_sub(u128::from(o.1));
+                hit
+            });
+            chosen.push(room.swap_remove(pick.unwrap_or(0)).0);
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(free: &[u64]) -> OstTable {
+        let t = OstTable::new(7);
+        t.set(0..free.len() as u32);
+        for (i, f) in free.iter().enumerate() {
+            let s = Statfs {
+                total: 1 << 40,
+                free: *f,
+                files: 0,
+                files_free: 0,
+                objects: 1,
+                fsid: i as u64,
+            };
+            t.report(i as u32, Some(s));
+        }
+        t
+    }
+    const G: u64 = 1 << 30;
+
+    fn spec(count: i32, offset: i32) -> LayoutSpec {
+        LayoutSpec { stripe_size: 0, stripe_count: count, stripe_offset: offset }
+    }
+
+    #[test]
+    fn equal_osts_take_turns() {
+        let t = table(&[G, G, G, G]);
+        let firsts: Vec<u32> = (0..4).map(|_| t.choose(&spec(1, -1), 0).unwrap()[0]).collect();
+        assert_eq!(firsts, [0, 1, 2, 3]);
+        assert_eq!(t.choose(&spec(-1, 2), 0).unwrap(), [2, 3, 0, 1]);
+        assert_eq!(t.choose(&spec(9, -1), 0).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn emptier_osts_get_more() {
+        let t = table(&[100 * G, G, G]);
+        let hits = (0..1000).filter(|_| t.choose(&spec(1, -1), 0).unwrap() == [0]).count();
+        assert!(hits > 900, "{hits}");
+    }
+
+    #[test]
+    fn full_and_silent_differ() {
+        assert_eq!(table(&[0, 1]).choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
+        assert_eq!(table(&[]).choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        let t = table(&[0, G]);
+        t.report(1, None);
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        assert_eq!(table(&[0, G]).choose(&spec(4, -1), 0).unwrap(), [1]);
+    }
+
+    #[test]
+    fn a_shared_disk_counts_once() {
+        let t = OstTable::new(1);
+        t.set([0, 1]);
+        let s = Statfs { total: 10, free: 5, files: 0, files_free: 0, objects: 2, fsid: 9 };
+        t.report(0, Some(s.clone()));
+        t.report(1, Some(s));
+        assert_eq!(t.space(), Space { total: 10, free: 5, objects: 4 });
+    }
+}

@@ -1,0 +1,219 @@
+//! The executor: whoever brings work and finds the namespace free runs all that waits.
+//!
+//! Role: one order for everything (invariant 2) without a hand-over between threads when nobody
+//! contends: a call in process costs no context switch. Never does: keep the lock while it sends,
+//! reads or writes.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use net::SessionRef;
+use parking_lot::Mutex;
+use proto::Fid;
+use proto::mds::Recall;
+use proto::{Wire, ops};
+use store::{Commit, Store, StoreError};
+
+use super::loader::{LoadError, Loaded};
+use super::state::{Outbox, State};
+use super::task::Task;
+use crate::record::Garbage;
+use crate::txn::Need;
+
+/// Work done before answers are sent.
+const BATCH: usize = 64;
+
+/// What the executor is asked to do.
+pub enum Work {
+    /// Run a request; the lowest xid its client waits for.
+    Request(Box<Task>, u64),
+    /// A reader is back.
+    Loaded(Need, Result<Loaded, LoadError>),
+    /// A group was (or was not) made durable.
+    Committed(u64, u64, Result<(), StoreError>),
+    /// A session is over.
+    Closed(u64, bool),
+    /// The holder of the SOLE lease answered, or did not.
+    Recalled(u64, bool),
+    /// The delay of a group is over.
+    Flush,
+    /// Objects were destroyed.
+    Destroyed(Vec<Vec<u8>>),
+    /// Files that may have lost their last user.
+    Reap(Vec<Fid>),
+    /// Space of the store: used, total, free, and whether it is nearly full.
+    Space((u64, u64, u64), bool),
+}
+
+/// What the threads around the executor do for it.
+pub enum Chore {
+    /// Set the timer of a group.
+    Arm,
+    /// There is work.
+    Kick,
+    /// Stop.
+    Stop,
+}
+
+/// See the module.
+pub struct Exec {
+    state: Mutex<State>,
+    work: (Sender<Work>, Receiver<Work>),
+    /// To the readers.
+    pub needs: (Sender<Need>, Receiver<Need>),
+    /// To the timer thread.
+    pub chores: (Sender<Chore>, Receiver<Chore>),
+    /// To the destroyer.
+    pub garbage: (Sender<(Fid, Garbage)>, Receiver<(Fid, Garbage)>),
+    store: Arc<dyn Store>,
+}
+
+impl Exec {
+    /// An executor over a state and its store. The queues are bounded by what fills them: requests
+    /// by the credits of their sessions, the others by requests (invariant 8).
+    pub fn new(state: State, store: Arc<dyn Store>) -> Arc<Exec> {
+        Arc::new(Exec {
+            state: Mutex::new(state),
+            work: unbounded(),
+            needs: unbounded(),
+            chores: unbounded(),
+            garbage: unbounded(),
+            store,
+        })
+    }
+
+    /// Brings work and does it, unless somebody is at it.
+    pub fn submit(self: &Arc<Exec>, work: Work) {
+        // Sending fails only when the receiver is gone, which `self` holds.
+        let _ = self.work.0.send(work);
+        self.drain();
+    }
+
+    /// Brings work that another thread will do.
+    pub fn leave(&self, work: Work) {
+        let _ = self.work.0.send(work);
+        let _ = self.chores.0.send(Chore::Kick);
+    }
+
+    /// The state, for what must be answered at once (a session that opens).
+    pub fn with<T>(self: &Arc<Exec>, f: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let out = f(&mut state);
+        let outbox = self.hand_over(&mut state);
+        drop(state);
+        self.deliver(outbox);
+        self.drain();
+        out
+    }
+
+    /// Does what waits, unless somebody is at it.
+    pub fn drain(self: &Arc<Exec>) {
+        while !self.work.1.is_empty() {
+            let Some(mut state) = self.state.try_lock() else { return };
+            for _ in 0..BATCH {
+                match self.work.1.try_recv() {
+                    Ok(work) => handle(&mut state, work),
+                    Err(_) => break,
+                }
+            }
+            let outbox = self.hand_over(&mut state);
+            drop(state);
+            self.deliver(outbox);
+            // Whoever brought work meanwhile found the lock taken: look again.
+        }
+    }
+
+    /// Takes what is to be delivered. Groups go to the store under the lock (submitting never
+    /// blocks): they must reach it in the order they were cut.
+    fn hand_over(self: &Arc<Exec>, state: &mut State) -> Outbox {
+        for group in state.out.groups.drain(..) {
+            let exec = Arc::clone(self);
+            let (prev_last, last) = group.transnos;
+            let number = group.number;
+            let commit = Commit { prev_last, last, writes: group.writes };
+            let done = move |r| exec.leave(Work::Committed(number, last, r));
+            self.store.submit(commit, Box::new(done));
+        }
+        std::mem::take(&mut state.out)
+    }
+
+    fn deliver(self: &Arc<Exec>, out: Outbox) {
+        for need in out.needs {
+            let _ = self.needs.0.send(need);
+        }
+        if out.arm {
+            let _ = self.chores.0.send(Chore::Arm);
+        }
+        for (reply, response) in out.answers {
+            reply.send(response);
+        }
+        for g in out.garbage {
+            let _ = self.garbage.0.send(g);
+        }
+        for (session, what) in out.recalls {
+            self.recall(session, what);
+        }
+        for session in out.evict {
+            session.evict();
+        }
+    }
+
+    fn recall(self: &Arc<Exec>, session: SessionRef, what: u8) {
+        let body = Recall { what, fid: Fid::NONE }.to_bytes();
+        let (exec, id) = (Arc::clone(self), session.id());
+        let timeout = self.state.lock().options().recall_timeout;
+        let ends = what == proto::mds::R_SOLE_END;
+        session.call_back(
+            ops::callback::RECALL,
+            body,
+            timeout,
+            Box::new(move |r| {
+                if ends {
+                    exec.leave(Work::Recalled(id, r.is_ok_and(|r| r.status().is_ok())));
+                }
+            }),
+        );
+    }
+}
+
+fn handle(s: &mut State, work: Work) {
+    match work {
+        Work::Request(task, lowest) => {
+            s.trim_kept(task.session.id(), lowest);
+            s.request(*task);
+        }
+        Work::Loaded(need, result) => s.loaded(need, result),
+        Work::Committed(number, last, Ok(())) => s.committed(number, last),
+        Work::Committed(_, _, Err(e)) => {
+            if !s.failed {
+                tracing::error!(error = %e, "the target stops: a commit failed");
+            }
+            s.stop();
+        }
+        Work::Closed(session, forget) => close_session(s, session, forget),
+        Work::Recalled(session, true) => s.sole_is_back(session),
+        Work::Recalled(session, false) => s.sole_timeout(session),
+        Work::Flush => s.cut_now(),
+        Work::Destroyed(keys) => s.forget(keys),
+        Work::Reap(fids) => fids.into_iter().for_each(|f| s.reap(f)),
+        Work::Space(space, full) => {
+            s.ns.store_space = space;
+            s.ns.full = full;
+        }
+    }
+}
+
+/// A client is gone: its opens, locks, ranges and answers go.
+fn close_session(s: &mut State, session: u64, forget: bool) {
+    let Some(client) = s.clients.remove(&session) else { return };
+    if forget {
+        s.ns.cache.put_raw(crate::keys::replies(&client.session.client()), None);
+        s.arm();
+    }
+    let (fids, tickets) = s.ns.locks.drop_session(session);
+    s.drop_waits(tickets);
+    fids.into_iter().for_each(|f| s.wake_locks(f));
+    s.ns.drop_session(session).into_iter().for_each(|f| s.reap(f));
+    s.sole.held.retain(|t| t.session.id() != session);
+    s.sole_on_close(session);
+}

@@ -1,0 +1,258 @@
+//! A running metadata target.
+//!
+//! Role: open the store, start the threads, be a [`net::Service`]. Threads: whoever brings work is
+//! the executor (`exec`); readers (`loader`), a timer for groups, the store's commit thread, and
+//! one that talks to the OSTs (`poll`).
+
+mod exec;
+mod loader;
+mod open;
+mod poll;
+mod service;
+mod sole;
+mod state;
+mod status;
+mod task;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+use net::{ClusterKey, Endpoint};
+use parking_lot::Mutex;
+use store::{Store, StoreError};
+
+use crate::label::{self, LabelError, MdtLabel};
+use crate::options::MdtOptions;
+use exec::{Chore, Exec, Work};
+use poll::{Addresses, Poller};
+
+/// How often the store is asked for its space.
+const SPACE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Why a target does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MdtError {
+    /// Its label.
+    #[error(transparent)]
+    Label(#[from] LabelError),
+    /// Its store.
+    #[error("{path}: {source}")]
+    Store {
+        /// The target's directory.
+        path: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// A record without which it cannot start.
+    #[error("{path}: the record {what} is damaged ({why}); run `pinstripe fsck`")]
+    Record {
+        /// The target's directory.
+        path: String,
+        /// Which.
+        what: &'static str,
+        /// How.
+        why: String,
+    },
+    /// A thread did not start.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A metadata target.
+pub struct Mdt {
+    label: MdtLabel,
+    epoch: u32,
+    exec: Arc<Exec>,
+    store: Arc<dyn Store>,
+    addresses: Arc<Mutex<Addresses>>,
+    stop: Arc<AtomicBool>,
+    backlog: Arc<AtomicUsize>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Mdt {
+    /// Prepares an empty directory as a target.
+    pub fn format(dir: &Path, label: &MdtLabel) -> Result<(), MdtError> {
+        label::prepare(dir)?;
+        label::write(dir, label)?;
+        Ok(())
+    }
+
+    /// The label of a target.
+    pub fn label(dir: &Path) -> Result<MdtLabel, MdtError> {
+        Ok(label::read(dir)?)
+    }
+
+    /// Opens a target and starts its threads. It serves once it is added to a [`net::Server`].
+    pub fn open(dir: &Path, options: MdtOptions) -> Result<Arc<Mdt>, MdtError> {
+        let label = label::read(dir)?;
+        let store = open::store(dir)?;
+        Mdt::with_store(label, store, options, &dir.display().to_string())
+    }
+
+    /// A target over any store; `path` is for messages.
+    pub fn with_store(
+        label: MdtLabel,
+        store: Arc<dyn Store>,
+        options: MdtOptions,
+        path: &str,
+    ) -> Result<Arc<Mdt>, MdtError> {
+        let start = open::state(&label, &store, &options, path)?;
+        let table = Arc::clone(&start.state.ns.osts);
+        let exec = Exec::new(start.state, Arc::clone(&store));
+        let name = proto::mgs::target_name(proto::mgs::KIND_MDT, label.index);
+        let poller = Poller::new(Arc::clone(&exec), table, label.fs, name, options.poll_interval);
+        let mdt = Mdt {
+            epoch: store.info().epoch as u32,
+            addresses: Arc::clone(&poller.addresses),
+            stop: Arc::clone(&poller.stop),
+            backlog: Arc::clone(&poller.backlog),
+            threads: Mutex::default(),
+            label,
+            exec,
+            store,
+        };
+        mdt.start(poller, &options, start.orphans)?;
+        for g in start.garbage {
+            let _ = mdt.exec.garbage.0.send(g);
+        }
+        Ok(Arc::new(mdt))
+    }
+
+    fn start(
+        &self,
+        poller: Poller,
+        options: &MdtOptions,
+        orphans: Vec<proto::Fid>,
+    ) -> Result<(), MdtError> {
+        self.spawn("mdt-osts", move || poller.run())?;
+        for _ in 0..options.readers.max(1) {
+            let (exec, store) = (Arc::clone(&self.exec), Arc::clone(&self.store));
+            let needs = exec.needs.1.clone();
+            let stop = Arc::clone(&self.stop);
+            self.spawn("mdt-reader", move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(need) = needs.recv_timeout(SPACE_INTERVAL) else { continue };
+                    let found = loader::load(&store, &need);
+                    exec.submit(Work::Loaded(need, found));
+                }
+            })?;
+        }
+        let timer = Timer {
+            exec: Arc::clone(&self.exec),
+            store: Arc::clone(&self.store),
+            stop: Arc::clone(&self.stop),
+            delay: options.group_delay,
+            reserve: options.reserve_bytes,
+            orphans: Some((Instant::now() + options.orphan_grace, orphans)),
+        };
+        self.spawn("mdt-timer", move || timer.run())
+    }
+
+    fn spawn(&self, name: &str, f: impl FnOnce() + Send + 'static) -> Result<(), MdtError> {
+        let t = std::thread::Builder::new().name(name.into()).spawn(f);
+        self.threads.lock().push(t.map_err(MdtError::Thread)?);
+        Ok(())
+    }
+
+    /// Tells where the OSTs are.
+    pub fn set_osts(&self, osts: Vec<(u32, Endpoint)>, key: Option<ClusterKey>) {
+        self.addresses.lock().set(osts, key);
+    }
+
+    /// Files whose objects wait to be destroyed, once their removal is durable.
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed) + self.exec.with(|s| s.garbage_waiting())
+    }
+
+    /// Commits everything, stops the threads and gives the store up.
+    pub fn close(&self) -> Result<(), StoreError> {
+        if self.stop.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let (dirty, failed) = self.exec.with(|s| {
+                s.cut_now();
+                (s.ns.cache.dirty() > 0 || s.in_flight > 0, s.failed)
+            });
+            if !dirty || failed || Instant::now() > deadline {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let _ = self.exec.chores.0.send(Chore::Stop);
+        for t in std::mem::take(&mut *self.threads.lock()) {
+            let _ = t.join();
+        }
+        self.store.close()
+    }
+}
+
+impl Drop for Mdt {
+    fn drop(&mut self) {
+        if let Err(e) = self.close() {
+            tracing::warn!(error = %e, "the store did not close cleanly");
+        }
+    }
+}
+
+/// Cuts groups when their delay is over, watches the store's space, gives orphans up.
+struct Timer {
+    exec: Arc<Exec>,
+    store: Arc<dyn Store>,
+    stop: Arc<AtomicBool>,
+    delay: Duration,
+    reserve: u64,
+    orphans: Option<(Instant, Vec<proto::Fid>)>,
+}
+
+impl Timer {
+    fn run(mut self) {
+        let chores = self.exec.chores.1.clone();
+        let mut flush: Option<Instant> = None;
+        let mut space = Instant::now();
+        loop {
+            let now = Instant::now();
+            if flush.is_some_and(|at| at <= now) {
+                flush = None;
+                self.exec.submit(Work::Flush);
+            }
+            if space <= now {
+                self.look_at_space();
+                space = now + SPACE_INTERVAL;
+            }
+            if self.orphans.as_ref().is_some_and(|(at, _)| *at <= now)
+                && let Some((_, fids)) = self.orphans.take()
+            {
+                self.exec.submit(Work::Reap(fids));
+            }
+            let next = flush.map_or(space, |f| f.min(space));
+            match chores.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Chore::Arm) => flush = flush.or(Some(Instant::now() + self.delay)),
+                Ok(Chore::Kick) => self.exec.drain(),
+                Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn look_at_space(&self) {
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.store.usage() {
+            Ok(u) => {
+                let reserve =
+                    if self.reserve == 0 { (u.total / 12).min(64 << 20) } else { self.reserve };
+                let full = u.free < reserve;
+                self.exec.submit(Work::Space((u.used, u.total, u.free), full));
+            }
+            Err(e) => tracing::warn!(error = %e, "cannot tell the space of the store"),
+        }
+    }
+}

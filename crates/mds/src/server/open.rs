@@ -1,0 +1,170 @@
+//! What happens before a target serves: the store is acquired, the root made on first use,
+//! sequences reserved, what a crash left over gathered.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use proto::attr::FileKind;
+use proto::fid::SEQ_FIRST;
+use proto::{Fid, TimeSpec};
+use store::fjall_engine::{self, FjallOptions};
+use store::{Commit, Store, StoreError, Write};
+
+use super::MdtError;
+use super::state::{SEQUENCES, State};
+use crate::cache::Cache;
+use crate::keys;
+use crate::label::MdtLabel;
+use crate::locks::Locks;
+use crate::namespace::Namespace;
+use crate::opens::Opens;
+use crate::options::MdtOptions;
+use crate::osts::OstTable;
+use crate::record::{self, Garbage, Inode};
+
+/// Directory of the store within a target.
+pub const STORE: &str = "store";
+/// Records gathered at a time.
+const SCAN: usize = 4096;
+
+/// What a target starts with.
+pub struct Start {
+    /// The state.
+    pub state: State,
+    /// Files that were unlinked but open.
+    pub orphans: Vec<Fid>,
+    /// Objects to destroy.
+    pub garbage: Vec<(Fid, Garbage)>,
+}
+
+/// Acquires the store of a target, formatting it on first use.
+pub fn store(dir: &Path) -> Result<Arc<dyn Store>, MdtError> {
+    let path = dir.join(STORE);
+    let fail = |source| MdtError::Store { path: path.display().to_string(), source };
+    let engine = FjallOptions::default();
+    if !path.exists() {
+        fjall_engine::format(&path, &engine).map_err(fail)?;
+    }
+    let owner = format!("pid {}", std::process::id());
+    let store = fjall_engine::acquire(&path, &owner, 0, &engine).map_err(fail)?;
+    Ok(Arc::from(store))
+}
+
+fn commit(store: &Arc<dyn Store>, last: u64, writes: Vec<Write>) -> Result<(), StoreError> {
+    let (tx, rx) = mpsc::channel();
+    let c = Commit { prev_last: last, last, writes };
+    store.submit(c, Box::new(move |r| drop(tx.send(r))));
+    rx.recv().unwrap_or(Err(StoreError::Closed))
+}
+
+/// The state of a target whose store was acquired.
+pub fn state(
+    label: &MdtLabel,
+    store: &Arc<dyn Store>,
+    options: &MdtOptions,
+    path: &str,
+) -> Result<Start, MdtError> {
+    let fail = |source| MdtError::Store { path: path.to_string(), source };
+    let info = store.info();
+    let sequences = reserve(store, info.last, path)?;
+    if store.get(&keys::of(keys::INODE, Fid::ROOT)).map_err(fail)?.is_none() && label.index == 0 {
+        let root = record::encode(&root(options.clock.now()));
+        let put = Write::Put(keys::of(keys::INODE, Fid::ROOT), root);
+        commit(store, info.last, vec![put]).map_err(fail)?;
+    }
+    let orphans = fids(store, keys::ORPHAN).map_err(fail)?;
+    let garbage = garbage(store, path)?;
+    let ns = Namespace {
+        cache: Cache::new(options.cache_bytes),
+        opens: Opens::new((info.epoch & 0xff_ffff) << 40),
+        locks: Locks::default(),
+        osts: Arc::new(OstTable::new(options.seed)),
+        dom_limit: options.dom_limit,
+        granted: Default::default(),
+        sequences,
+        movers: Default::default(),
+        garbage: Vec::new(),
+        store_space: (0, 0, 0),
+        full: false,
+    };
+    let state = State::new(ns, options.clone(), info.last);
+    Ok(Start { state, orphans, garbage })
+}
+
+/// Reserves sequences for this boot, durably, before one is granted: an earlier boot's are never
+/// granted again.
+fn reserve(store: &Arc<dyn Store>, last: u64, path: &str) -> Result<(u64, u64), MdtError> {
+    let fail = |source| MdtError::Store { path: path.to_string(), source };
+    let key = keys::single("sequence");
+    let first = match store.get(&key).map_err(fail)? {
+        None => SEQ_FIRST,
+        Some(v) => u64::from_le_bytes(v[..].try_into().map_err(|_| MdtError::Record {
+            path: path.to_string(),
+            what: "sequence",
+            why: format!("{} bytes", v.len()),
+        })?),
+    };
+    let end = first + SEQUENCES;
+    commit(store, last, vec![Write::Put(key, end.to_le_bytes().to_vec())]).map_err(fail)?;
+    Ok((first, end))
+}
+
+fn root(now: TimeSpec) -> Inode {
+    Inode {
+        mode: FileKind::Dir.mode_bits() | 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        flags: 0,
+        version: 1,
+        home: None,
+        target: Vec::new(),
+        layout: None,
+        next_layout: 0,
+        spec: None,
+    }
+}
+
+fn each(
+    store: &Arc<dyn Store>,
+    kind: u8,
+    mut f: impl FnMut(&[u8], &[u8]),
+) -> Result<(), StoreError> {
+    let end = keys::after(&[kind]);
+    let mut from = vec![kind];
+    loop {
+        let part = store.scan(&from, end.as_deref(), SCAN)?;
+        for (k, v) in &part {
+            f(k, v);
+        }
+        match part.last() {
+            Some((k, _)) if part.len() == SCAN => from = [k, &[0][..]].concat(),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn fids(store: &Arc<dyn Store>, kind: u8) -> Result<Vec<Fid>, StoreError> {
+    let mut found = Vec::new();
+    each(store, kind, |k, _| found.extend(keys::fid_of(k)))?;
+    Ok(found)
+}
+
+fn garbage(store: &Arc<dyn Store>, path: &str) -> Result<Vec<(Fid, Garbage)>, MdtError> {
+    let fail = |source| MdtError::Store { path: path.to_string(), source };
+    let mut found = Vec::new();
+    each(store, keys::GARBAGE, |k, v| match (keys::fid_of(k), record::decode::<Garbage>(v)) {
+        (Some(fid), Ok(g)) => found.push((fid, g)),
+        _ => tracing::error!(key = %k.escape_ascii(), "damaged record; run fsck"),
+    })
+    .map_err(fail)?;
+    Ok(found)
+}

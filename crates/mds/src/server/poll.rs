@@ -1,0 +1,232 @@
+//! The thread that talks to the OSTs: it asks for their space and destroys objects.
+//!
+//! Role: keep [`OstTable`] true, work off the backlog of destroyed files. Destruction is idempotent
+//! and its record goes only when every OST said it is done, so a crash at any moment repeats it.
+//! Assumptions: it alone uses these sessions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use net::{ClusterKey, ConnectOptions, Endpoint, Session};
+use parking_lot::Mutex;
+use proto::layout::ObjectId;
+use proto::oss::{Destroy, Statfs};
+use proto::wire::List;
+use proto::{Fid, Wire, ops};
+
+use super::exec::{Exec, Work};
+use crate::keys;
+use crate::osts::OstTable;
+use crate::record::Garbage;
+
+/// Files whose objects are destroyed with one message to each OST.
+const BATCH: usize = 256;
+/// How long an OST may take to connect or to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon OSTs that have not answered yet are asked again.
+const FIRST_POLL: Duration = Duration::from_millis(50);
+
+/// Where the OSTs are.
+#[derive(Default)]
+pub struct Addresses {
+    osts: BTreeMap<u32, Endpoint>,
+    key: Option<ClusterKey>,
+    changed: bool,
+}
+
+/// See the module.
+pub struct Poller {
+    exec: Arc<Exec>,
+    table: Arc<OstTable>,
+    /// Set by whoever knows the targets.
+    pub addresses: Arc<Mutex<Addresses>>,
+    /// Ends the thread.
+    pub stop: Arc<AtomicBool>,
+    /// Files whose objects wait to be destroyed.
+    pub backlog: Arc<AtomicUsize>,
+    fs: [u8; 16],
+    name: String,
+    interval: Duration,
+    sessions: HashMap<u32, Arc<Session>>,
+    retry: Vec<(Fid, Garbage)>,
+}
+
+impl Addresses {
+    /// Sets all OSTs.
+    pub fn set(&mut self, osts: Vec<(u32, Endpoint)>, key: Option<ClusterKey>) {
+        self.osts = osts.into_iter().collect();
+        self.key = key;
+        self.changed = true;
+    }
+}
+
+impl Poller {
+    /// A poller for a target; `run` it on a thread of its own.
+    pub fn new(
+        exec: Arc<Exec>,
+        table: Arc<OstTable>,
+        fs: [u8; 16],
+        name: String,
+        interval: Duration,
+    ) -> Poller {
+        Poller {
+            exec,
+            table,
+            addresses: Arc::default(),
+            stop: Arc::default(),
+            backlog: Arc::default(),
+            fs,
+            name,
+            interval,
+            sessions: HashMap::new(),
+            retry: Vec::new(),
+        }
+    }
+
+    /// Works until stopped.
+    pub fn run(mut self) {
+        let garbage = self.exec.garbage.1.clone();
+        let mut next = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) {
+            if self.addresses.lock().changed || Instant::now() >= next {
+                self.adopt();
+                let all = self.poll();
+                next = Instant::now() + if all { self.interval } else { FIRST_POLL };
+            }
+            let wait = next.saturating_duration_since(Instant::now()).min(FIRST_POLL);
+            self.collect(&garbage, wait);
+        }
+        for s in self.sessions.into_values() {
+            s.close();
+        }
+    }
+
+    fn adopt(&mut self) {
+        let mut a = self.addresses.lock();
+        if std::mem::take(&mut a.changed) {
+            self.table.set(a.osts.keys().copied());
+            let keep = |i: &u32| a.osts.contains_key(i);
+            self.sessions.retain(|i, _| keep(i));
+            for (i, s) in &self.sessions {
+                if let Some(e) = a.osts.get(i) {
+                    s.set_endpoint(e.clone());
+                }
+            }
+        }
+    }
+
+    /// Asks every OST at once; whether all have answered.
+    fn poll(&mut self) -> bool {
+        let indexes: Vec<u32> = self.addresses.lock().osts.keys().copied().collect();
+        let (tx, rx) = unbounded();
+        let mut asked = 0;
+        for i in &indexes {
+            let Some(session) = self.session(*i) else {
+                self.table.report(*i, None);
+                continue;
+            };
+            asked += 1;
+            let (tx, i) = (tx.clone(), *i);
+            let done = move |r: Result<net::Reply, net::NetError>| {
+                let space = r.ok().filter(|r| r.status().is_ok());
+                let space = space.and_then(|r| Statfs::from_bytes(&r.body).ok());
+                let _ = tx.send((i, space));
+            };
+            session.submit(ops::oss::STATFS, Vec::new(), Vec::new(), Box::new(done));
+        }
+        drop(tx);
+        let mut up = 0;
+        for _ in 0..asked {
+            let Ok((i, space)) = rx.recv_timeout(PATIENCE) else { break };
+            up += usize::from(space.is_some());
+            if space.is_none() {
+                self.sessions.remove(&i);
+            }
+            self.table.report(i, space);
+        }
+        up == indexes.len() && up > 0
+    }
+
+    fn session(&mut self, index: u32) -> Option<Arc<Session>> {
+        if let Some(s) = self.sessions.get(&index) {
+            return Some(Arc::clone(s));
+        }
+        let (endpoint, key) = {
+            let a = self.addresses.lock();
+            (a.osts.get(&index)?.clone(), a.key.clone())
+        };
+        let options = ConnectOptions {
+            target: proto::mgs::target_name(proto::mgs::KIND_OST, index),
+            fs: self.fs,
+            client: rand::random(),
+            description: self.name.clone(),
+            features: 0,
+            key,
+            connect_timeout: PATIENCE,
+            request_timeout: Some(PATIENCE),
+            ..ConnectOptions::default()
+        };
+        match Session::connect(&endpoint, options) {
+            Ok(s) => {
+                self.sessions.insert(index, Arc::clone(&s));
+                Some(s)
+            }
+            Err(e) => {
+                tracing::debug!(ost = index, error = %e, "an OST is not there");
+                None
+            }
+        }
+    }
+
+    /// Takes what waits to be destroyed and destroys it.
+    fn collect(&mut self, garbage: &Receiver<(Fid, Garbage)>, wait: Duration) {
+        let mut batch = std::mem::take(&mut self.retry);
+        if batch.is_empty() {
+            match garbage.recv_timeout(wait) {
+                Ok(g) => batch.push(g),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            std::thread::park_timeout(wait);
+        }
+        while batch.len() < BATCH
+            && let Ok(g) = garbage.try_recv()
+        {
+            batch.push(g);
+        }
+        self.backlog.store(batch.len() + garbage.len(), Ordering::Relaxed);
+        if self.destroy(&batch) {
+            let keys = batch.iter().map(|(f, g)| keys::garbage(*f, g.layout.generation)).collect();
+            self.exec.submit(Work::Destroyed(keys));
+            self.backlog.store(garbage.len(), Ordering::Relaxed);
+        } else {
+            self.retry = batch;
+        }
+    }
+
+    /// Whether every OST concerned said that the objects are gone.
+    fn destroy(&mut self, batch: &[(Fid, Garbage)]) -> bool {
+        let mut per_ost: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
+        for (fid, g) in batch {
+            for (ost, object) in g.layout.objects(*fid) {
+                per_ost.entry(ost).or_default().push(object);
+            }
+        }
+        let (tx, rx) = unbounded();
+        let total = per_ost.len();
+        for (ost, objects) in per_ost {
+            let Some(session) = self.session(ost) else { return false };
+            let body = Destroy { objects: List(objects) }.to_bytes();
+            let tx = tx.clone();
+            let done = move |r: Result<net::Reply, net::NetError>| {
+                let _ = tx.send(r.is_ok_and(|r| r.status().is_ok()));
+            };
+            session.submit(ops::oss::DESTROY, body, Vec::new(), Box::new(done));
+        }
+        (0..total).all(|_| rx.recv_timeout(PATIENCE * 6).unwrap_or(false))
+    }
+}

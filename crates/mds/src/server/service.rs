@@ -1,0 +1,98 @@
+//! The target as a service of `net`: sessions come and go, compounds arrive.
+
+use std::collections::VecDeque;
+
+use net::{Closed, Request, Responder, Response, Service, SessionRef};
+use proto::frame::F_RESENT;
+use proto::mds::{Compound, Grant, MAX_OPS};
+use proto::mgs::{FEATURE_OBSERVER, Hello, KIND_MDT, target_name};
+use proto::wire::List;
+use proto::{Errno, Fid, FidRange, Wire, ops};
+
+use super::Mdt;
+use super::exec::Work;
+use super::state::Client;
+use super::task::Task;
+use crate::keys;
+use crate::record::{self, Replies};
+
+impl Service for Mdt {
+    fn target(&self) -> String {
+        target_name(KIND_MDT, self.label.index)
+    }
+
+    fn fs(&self) -> [u8; 16] {
+        self.label.fs
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn open(&self, session: &SessionRef, hello: &Hello, resumed: bool) -> Result<Vec<u8>, String> {
+        let observer = hello.features & FEATURE_OBSERVER != 0;
+        let kept = match resumed {
+            true => None,
+            false => Some(self.kept(&hello.client)?),
+        };
+        let grant = self.exec.with(|s| {
+            let id = session.id();
+            if let Some(kept) = kept {
+                let client = Client { session: session.clone(), observer, kept, changed: false };
+                s.clients.insert(id, client);
+            }
+            let none = FidRange { seq: 0, first: 0, count: 0 };
+            let fids = if observer { None } else { s.ns.grant(id) };
+            let sole = !observer && s.sole_on_open(id);
+            let handles = List(s.ns.opens.handles(id).into_iter().map(|h| h.0).collect());
+            Grant { fids: fids.unwrap_or(none), sole, dom_limit: s.ns.dom_limit, handles }
+        });
+        Ok(grant.to_bytes())
+    }
+
+    fn request(&self, session: &SessionRef, request: Request, reply: Responder) {
+        let h = request.header;
+        if h.opcode.get() != ops::mds::COMPOUND {
+            return reply.send(Response::error(Errno::EOPNOTSUPP));
+        }
+        let compound = match Compound::from_bytes(&request.body) {
+            Ok(c) if c.ops.0.len() <= MAX_OPS => c,
+            Ok(_) => return reply.send(Response::error(Errno::E2BIG)),
+            Err(e) => {
+                tracing::warn!(client = %session.description(), error = %e, "malformed request");
+                return reply.send(Response::error(Errno::EBADMSG));
+            }
+        };
+        let task = Task {
+            session: session.clone(),
+            xid: h.xid.get(),
+            resent: h.flags.get() & F_RESENT != 0,
+            results: Vec::with_capacity(compound.ops.0.len()),
+            compound,
+            next: 0,
+            current: Fid::NONE,
+            transno: 0,
+            reply,
+        };
+        self.exec.submit(Work::Request(Box::new(task), h.last_committed.get()));
+    }
+
+    fn closed(&self, session: &SessionRef, why: Closed) {
+        // A server that shuts down keeps what its clients may ask for when it is back.
+        let forget = !matches!(why, Closed::Shutdown);
+        self.exec.submit(Work::Closed(session.id(), forget));
+    }
+}
+
+impl Mdt {
+    /// Answers an earlier boot gave this client (invariant 4).
+    fn kept(&self, client: &[u8; 16]) -> Result<VecDeque<record::Kept>, String> {
+        match self.store.get(&keys::replies(client)) {
+            Ok(None) => Ok(VecDeque::new()),
+            Ok(Some(v)) => record::decode::<Replies>(&v)
+                .map(|r| r.list.0.into())
+                .map_err(|e| format!("the reply table of this client is damaged: {e}")),
+            Err(e) => Err(format!("the store cannot be read: {e}")),
+        }
+    }
+}

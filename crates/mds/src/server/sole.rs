@@ -1,0 +1,91 @@
+//! The SOLE lease: the only client may cache everything.
+//!
+//! Role: grant it to a client that is alone; when another comes, hold that one's requests back
+//! until the first has given the lease up or was evicted (invariants 3 and 5). Never does: I/O.
+
+use net::SessionRef;
+use proto::mds::{Compound, Op, R_SOLE_BEGIN, R_SOLE_END};
+
+use super::state::State;
+use super::task::Task;
+
+/// State of the lease.
+#[derive(Default)]
+pub struct Sole {
+    /// Who has it.
+    pub holder: Option<u64>,
+    /// It is being called back.
+    pub recalling: bool,
+    /// Requests of others, until it is back.
+    pub held: Vec<Task>,
+}
+
+impl Sole {
+    /// Whether a request must wait until the lease is back.
+    pub fn holds_back(&self, session: u64, compound: &Compound) -> bool {
+        let looks = compound.ops.0.iter().all(|op| matches!(op, Op::Status {} | Op::AllocFids {}));
+        self.holder.is_some_and(|h| h != session) && !looks
+    }
+}
+
+impl State {
+    /// How many clients share the files.
+    fn sharers(&self) -> impl Iterator<Item = &SessionRef> {
+        self.clients.values().filter(|c| !c.observer).map(|c| &c.session)
+    }
+
+    /// A client has come (it is among `clients` already): whether it is the only one.
+    pub fn sole_on_open(&mut self, session: u64) -> bool {
+        if self.sole.holder == Some(session) {
+            return !self.sole.recalling;
+        }
+        if self.sharers().count() == 1 {
+            self.sole.holder = Some(session);
+            return true;
+        }
+        self.recall_sole();
+        false
+    }
+
+    fn recall_sole(&mut self) {
+        let Some(holder) = self.sole.holder.filter(|_| !self.sole.recalling) else { return };
+        self.sole.recalling = true;
+        let Some(c) = self.clients.get(&holder) else { return self.sole_is_back(holder) };
+        self.out.recalls.push((c.session.clone(), R_SOLE_END));
+    }
+
+    /// The holder gave the lease up, or is gone.
+    pub fn sole_is_back(&mut self, session: u64) {
+        if self.sole.holder != Some(session) {
+            return;
+        }
+        self.sole.holder = None;
+        self.sole.recalling = false;
+        for task in std::mem::take(&mut self.sole.held) {
+            self.request(task);
+        }
+    }
+
+    /// The holder did not answer: it is evicted, which gives the lease back.
+    pub fn sole_timeout(&mut self, session: u64) {
+        if self.sole.holder == Some(session)
+            && let Some(c) = self.clients.get(&session)
+        {
+            tracing::warn!(client = %c.session.description(), "evicted: it did not give up its lease in time");
+            self.out.evict.push(c.session.clone());
+        }
+    }
+
+    /// A client has gone: the one that is left may have the lease.
+    pub fn sole_on_close(&mut self, session: u64) {
+        self.sole_is_back(session);
+        let left: Vec<SessionRef> = self.sharers().take(2).cloned().collect();
+        if let [one] = &left[..]
+            && self.sole.holder.is_none()
+        {
+            let one = one.clone();
+            self.sole.holder = Some(one.id());
+            self.out.recalls.push((one, R_SOLE_BEGIN));
+        }
+    }
+}

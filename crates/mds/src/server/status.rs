@@ -1,0 +1,40 @@
+//! What `status` shows of a target.
+
+use serde_json::json;
+
+use super::state::State;
+
+/// The state as JSON.
+pub fn json(s: &State) -> Vec<u8> {
+    let space = s.ns.osts.space();
+    let osts: Vec<_> =
+        s.ns.osts.all().into_iter().map(|(i, o)| json!({"index": i, "up": o.up})).collect();
+    let clients: Vec<_> = s
+        .clients
+        .values()
+        .filter(|c| !c.observer)
+        .map(|c| {
+            json!({
+                "session": format!("{:016x}", c.session.id()),
+                "description": c.session.description(),
+                "connected": c.session.is_connected(),
+                "sole": s.sole.holder == Some(c.session.id()),
+            })
+        })
+        .collect();
+    let v = json!({
+        "transno": s.transno,
+        "last_committed": s.committed,
+        "dirty_records": s.ns.cache.dirty(),
+        "cache_bytes": s.ns.cache.weight(),
+        "open_files": s.ns.opens.len(),
+        "locks": s.ns.locks.held(),
+        "destroy_waiting": s.garbage_waiting(),
+        "objects": space.objects,
+        "full": s.ns.full,
+        "failed": s.failed,
+        "osts": osts,
+        "clients": clients,
+    });
+    v.to_string().into_bytes()
+}

@@ -1,0 +1,168 @@
+//! A target on a store in memory, and a client that speaks to it over `net` in process.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{ConnectOptions, Endpoint, Server, ServerOptions, Session};
+use pinstripe_mds::{Mdt, MdtLabel, MdtOptions};
+use proto::mds::*;
+use proto::wire::List;
+use proto::{Attr, Errno, Fid, FidRange, Wire, ops};
+use store::memory::{self, MemoryDisk};
+
+pub struct Solo {
+    pub mdt: Arc<Mdt>,
+    pub server: Server,
+}
+
+pub fn label() -> MdtLabel {
+    MdtLabel { fs: [7; 16], fsname: "test".into(), index: 0, uuid: [8; 16] }
+}
+
+impl Solo {
+    pub fn new(disk: &MemoryDisk) -> Solo {
+        Solo::with(disk, MdtOptions { orphan_grace: Duration::ZERO, ..MdtOptions::default() })
+    }
+
+    pub fn with(disk: &MemoryDisk, options: MdtOptions) -> Solo {
+        let store = memory::acquire(disk, "test", 0).unwrap();
+        let mdt = Mdt::with_store(label(), Arc::from(store), options, "memory").unwrap();
+        let server = Server::new(ServerOptions::default());
+        server.add(mdt.clone());
+        Solo { mdt, server }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client_with(0, rand::random())
+    }
+
+    pub fn client_with(&self, features: u64, client: [u8; 16]) -> Client {
+        let options = ConnectOptions {
+            target: "MDT0000".into(),
+            fs: [7; 16],
+            client,
+            description: "test".into(),
+            features,
+            ..ConnectOptions::default()
+        };
+        let session = Session::connect(&Endpoint::Local(self.server.local()), options).unwrap();
+        let grant = Grant::from_bytes(&session.welcome().data).unwrap();
+        Client { session, fids: parking_lot::Mutex::new(grant.fids.clone()), grant }
+    }
+}
+
+pub struct Client {
+    pub session: Arc<Session>,
+    pub grant: Grant,
+    fids: parking_lot::Mutex<FidRange>,
+}
+
+impl Client {
+    pub fn fid(&self) -> Fid {
+        self.fids.lock().take().unwrap()
+    }
+
+    pub fn run(&self, ops: Vec<Op>) -> Vec<Res> {
+        let cred = Cred { uid: 10, gid: 20, groups: List(vec![]) };
+        let body = Compound { cred, ops: List(ops) }.to_bytes();
+        let r = self.session.call(ops::mds::COMPOUND, body, vec![]).unwrap();
+        r.status().unwrap();
+        CompoundReply::from_bytes(&r.body).unwrap().results.0
+    }
+
+    pub fn one(&self, op: Op) -> Result<Res, Errno> {
+        match self.run(vec![op]).pop().unwrap() {
+            Res::Failed { errno } => Err(Errno(errno.into())),
+            res => Ok(res),
+        }
+    }
+
+    pub fn make(&self, dir: Fid, name: &str, mode: u32) -> Result<Fid, Errno> {
+        let fid = self.fid();
+        self.one(Op::Create {
+            dir,
+            name: name.into(),
+            fid,
+            mode,
+            umask: 0o022,
+            rdev: 0,
+            target: vec![],
+            flags: C_EXCL,
+            open: 0,
+        })?;
+        Ok(fid)
+    }
+
+    pub fn lookup(&self, dir: Fid, name: &str) -> Result<Attr, Errno> {
+        match self.one(Op::Lookup { dir, name: name.into() })? {
+            Res::Entry { attr, .. } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn attr(&self, fid: Fid) -> Result<Attr, Errno> {
+        match self.one(Op::GetAttr { fid })? {
+            Res::Attr { attr } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn unlink(&self, dir: Fid, name: &str, rmdir: bool) -> Result<(), Errno> {
+        self.one(Op::Unlink { dir, name: name.into(), rmdir }).map(drop)
+    }
+
+    pub fn rename(&self, from: (Fid, &str), to: (Fid, &str), flags: u32) -> Result<(), Errno> {
+        self.one(Op::Rename {
+            from_dir: from.0,
+            from: from.1.into(),
+            to_dir: to.0,
+            to: to.1.into(),
+            flags,
+        })
+        .map(drop)
+    }
+
+    pub fn open(&self, fid: Fid, flags: u32) -> Result<OpenInfo, Errno> {
+        match self.one(Op::Open { fid, flags, handle: 0 })? {
+            Res::Opened { open, .. } => Ok(open),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn write(&self, fid: Fid, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let data = bytes::Bytes::copy_from_slice(data);
+        self.one(Op::WriteInline { fid, offset, data, cut: None, mtime: None }).map(drop)
+    }
+
+    pub fn read(&self, fid: Fid) -> Result<Vec<u8>, Errno> {
+        match self.one(Op::ReadInline { fid })? {
+            Res::Inline { data, .. } => Ok(data.unwrap_or_default().to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn list(&self, dir: Fid) -> Vec<String> {
+        let (mut cookie, mut names) = (0, vec![]);
+        loop {
+            let op = Op::ReadDir { dir, cookie, max_bytes: 2000, flags: RD_PLUS };
+            let Ok(Res::Entries { entries, end }) = self.one(op) else { panic!() };
+            for e in entries.0 {
+                cookie = e.cookie;
+                names.push(String::from_utf8(e.name).unwrap());
+            }
+            if end {
+                names.sort();
+                return names;
+            }
+        }
+    }
+
+    pub fn sync(&self) {
+        self.one(Op::Sync {}).unwrap();
+    }
+}
+
+pub const FILE: u32 = 0o100666;
+pub const DIR: u32 = 0o040777;
