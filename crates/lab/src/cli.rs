@@ -6,6 +6,7 @@
 
 mod durable;
 mod exerciser;
+mod forgetful;
 mod model;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +35,9 @@ enum Command {
     DurableWrite(durable::WriteArgs),
     /// Compare such a log with what is there.
     DurableCheck(durable::CheckArgs),
+    /// A disk that forgets what was not synced.
+    #[command(subcommand)]
+    Forgetful(forgetful::Command),
     #[command(hide = true)]
     ExerciseWorker(exerciser::WorkerArgs),
 }
@@ -61,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Racer(args) => exerciser::run(args, true),
         Command::DurableWrite(args) => durable::write(args),
         Command::DurableCheck(args) => durable::check(args),
+        Command::Forgetful(command) => forgetful::run(command),
         Command::ExerciseWorker(args) => match exerciser::work(&args) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(error),

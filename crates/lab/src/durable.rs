@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! pinstripe-lab durable-write --dir MOUNT --log /elsewhere/log [--seed 1] [--threads 4]
-//!     [--seconds 30] [--ops N] [--seq-file FILE] [--json]
+//!     [--seconds 30] [--ops N] [--seq-file FILE] [--without-syncfs] [--json]
 //! pinstripe-lab durable-check --dir MOUNT --log /elsewhere/log [--until-seq K] [--json]
 //! ```
 //! The writer makes `MOUNT/durable-SEED` and works in it. When the file system fails under it (EIO,

@@ -4,10 +4,12 @@
 //! - [`model`]: random operations compared with a local directory.
 //! - [`exerciser`]: many processes on shared and private files, contents verified; and a racer.
 //! - [`durable`]: a writer that logs what it synced, and the checker for after a crash.
+//! - [`forgetful`]: a disk that forgets what was not synced, and its images after power cuts.
 
 pub mod cli;
 pub mod durable;
 pub mod exerciser;
+pub mod forgetful;
 pub mod model;
 pub mod pattern;
 pub(crate) mod sys;

@@ -15,6 +15,7 @@
 //! On a difference the report has the seed, the step and a shortened list of steps that shows it.
 
 mod apply;
+mod blur;
 mod holes;
 mod op;
 mod posix;
@@ -24,41 +25,48 @@ mod target;
 pub mod tree;
 
 pub use apply::pattern;
+pub use blur::WithoutBirth;
 pub use op::{At, LockOp, Op, Outcome, Raw, StatView, Step, Value, When};
 pub use posix::{IDENTITIES, PosixDir};
 pub use run::{Difference, Options, Report, SHRINK_RUNS, replay, run};
 pub use source::{FEATURES, Source};
 pub use target::{Stamp, Target};
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
 /// A seeded run of `dir` against `reference`, both existing directories; everything happens in
 /// subdirectories of them, which are removed unless a difference was found.
 pub fn compare_dirs(dir: &Path, reference: &Path, options: &Options) -> io::Result<Report> {
-    run(&mut pairs(dir, reference), options)
+    run(&mut pairs(dir, reference, &options.without), options)
 }
 
-/// Runs stored steps on fresh subdirectories of both.
+/// Runs stored steps on fresh subdirectories of both; of `without` only `btime` matters here.
 pub fn replay_dirs(
     dir: &Path,
     reference: &Path,
     steps: &[Step],
+    without: &BTreeSet<String>,
 ) -> io::Result<Option<(usize, String)>> {
-    replay(&mut pairs(dir, reference), steps)
+    replay(&mut pairs(dir, reference, without), steps)
 }
 
 fn pairs(
     dir: &Path,
     reference: &Path,
+    without: &BTreeSet<String>,
 ) -> impl FnMut() -> io::Result<(Box<dyn Target>, Box<dyn Target>)> {
     let mut count = 0;
+    let birth = !without.contains("btime");
+    let make = move |dir: &Path, name: &str| -> io::Result<Box<dyn Target>> {
+        let target = PosixDir::create(dir, name)?;
+        Ok(if birth { Box::new(target) } else { Box::new(WithoutBirth(target)) })
+    };
     move || {
         count += 1;
         let name = format!("model-{}-{count}", std::process::id());
-        let test = PosixDir::create(dir, &name)?;
-        let reference = PosixDir::create(reference, &name)?;
-        Ok((Box::new(test) as Box<dyn Target>, Box::new(reference) as Box<dyn Target>))
+        Ok((make(dir, &name)?, make(reference, &name)?))
     }
 }
 

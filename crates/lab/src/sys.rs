@@ -130,3 +130,36 @@ impl std::ops::DerefMut for Aligned {
         &mut self.raw[self.start..self.start + self.len]
     }
 }
+
+/// SIGINT and SIGTERM, taken as events instead of ending the process.
+pub struct EndSignals {
+    set: libc::sigset_t,
+}
+
+impl EndSignals {
+    /// Blocks them in this thread and those it starts from now on.
+    pub fn block() -> std::io::Result<Self> {
+        // SAFETY: sigset_t is plain data, initialised by sigemptyset before use; all pointers are
+        // to it and live for the calls.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) {
+                0 => Ok(EndSignals { set }),
+                e => Err(std::io::Error::from_raw_os_error(e)),
+            }
+        }
+    }
+
+    /// True if one of them came within `limit`.
+    pub fn wait(&self, limit: std::time::Duration) -> bool {
+        let limit = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        // SAFETY: the set is initialised, the time is plain data, no information is asked for.
+        unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &limit) > 0 }
+    }
+}

@@ -25,6 +25,9 @@ pub(crate) struct WriteArgs {
     /// Seconds to wait, after the time is over, for a thread stuck in a call.
     #[arg(long, default_value_t = 60)]
     grace: u64,
+    /// Leave syncfs out: FUSE file systems such as the forgetful disk are never told of it.
+    #[arg(long)]
+    without_syncfs: bool,
     /// File with the operation count of the forgetful disk below.
     #[arg(long)]
     seq_file: Option<PathBuf>,
@@ -51,6 +54,7 @@ pub(crate) fn write(args: WriteArgs) -> anyhow::Result<Verdict> {
         limit: Duration::from_secs(args.seconds),
         ops: args.ops,
         grace: Duration::from_secs(args.grace),
+        syncfs: !args.without_syncfs,
         seq_file: args.seq_file,
     })?;
     let text = format!(

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 200)]
     tree_every: usize,
     /// Parts to leave out: users, devices, locks, mmap, direct, acl, xattr, tmpfile, holes, huge,
-    /// copy, oddnames.
+    /// copy, oddnames, btime.
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// Runs spent on shortening a reproducer.
@@ -84,8 +84,9 @@ fn list(steps: &[Step]) -> String {
 
 fn replay(args: &Args, file: &PathBuf) -> anyhow::Result<Verdict> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let without = args.without.iter().cloned().collect();
     let steps: Vec<Step> = serde_json::from_str(&text).context("not a list of steps")?;
-    let found = model::replay_dirs(&args.dir, &args.reference, &steps)?;
+    let found = model::replay_dirs(&args.dir, &args.reference, &steps, &without)?;
     let text = match &found {
         Some((at, what)) => format!("DIFFERENT at step {at}: {what}{}", list(&steps[..=*at])),
         None => format!("same: {} steps", steps.len()),

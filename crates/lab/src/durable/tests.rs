@@ -25,6 +25,7 @@ fn run(seed: u64, ops: u64) -> Run {
         limit: Duration::from_secs(120),
         ops,
         grace: Duration::from_secs(5),
+        syncfs: true,
         seq_file: None,
     };
     let report = write(&options).unwrap();

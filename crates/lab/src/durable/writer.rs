@@ -53,6 +53,8 @@ pub struct WriteOptions {
     pub ops: u64,
     /// How long after the limit to wait for a thread that is stuck in a call.
     pub grace: Duration,
+    /// Use syncfs too; FUSE file systems such as the forgetful disk are never told of it.
+    pub syncfs: bool,
     /// Eight bytes, little-endian: the operation count of the disk below.
     pub seq_file: Option<PathBuf>,
 }
@@ -114,8 +116,9 @@ pub fn write(options: &WriteOptions) -> io::Result<WriteReport> {
     let mut running = Vec::new();
     for thread in 0..threads {
         let (shared, report, ops) = (Arc::clone(&shared), Arc::clone(&report), options.ops);
+        let syncfs = options.syncfs;
         running.push(std::thread::Builder::new().spawn(move || {
-            let mut writer = Writer::new(thread, seed, shared);
+            let mut writer = Writer::new(thread, seed, shared, syncfs);
             writer.run(ops, &report)
         })?);
     }
@@ -140,13 +143,15 @@ struct Writer {
     rng: StdRng,
     world: World,
     generation: u64,
+    syncfs: bool,
 }
 
 impl Writer {
-    fn new(thread: u32, seed: u64, shared: Arc<Shared>) -> Self {
+    fn new(thread: u32, seed: u64, shared: Arc<Shared>, syncfs: bool) -> Self {
         let rng = StdRng::seed_from_u64(mix(seed ^ u64::from(thread) << 32));
         let world = World::default();
-        Writer { thread, shared, rng, world, generation: u64::from(thread) << 40 }
+        let generation = u64::from(thread) << 40;
+        Writer { thread, shared, rng, world, generation, syncfs }
     }
 
     /// An error is one of the log; what the file system says goes to the report.
@@ -252,7 +257,7 @@ impl Writer {
                 let empty = !self.world.nodes.keys().any(|k| k.starts_with(&inside));
                 empty.then_some(Step::Rmdir { path })?
             }
-            25 if !full => {
+            25 if !full && self.syncfs => {
                 let (path, count) = (self.fresh() + "b", self.rng.random_range(2..20));
                 Step::Batch { path, count, len: self.rng.random_range(0..9000), generation }
             }
@@ -290,6 +295,7 @@ impl Writer {
             Sync::Msync,
             Sync::Syncfs,
         ];
+        let all = if self.syncfs { &all[..] } else { &all[..all.len() - 1] };
         *all.choose(&mut self.rng).unwrap_or(&Sync::Fsync)
     }
 }

@@ -33,6 +33,10 @@ fn is_direct(slots: &Slots, slot: u8) -> bool {
     matches!(slots.get(usize::from(slot)), Some(Some(s)) if s.flags & libc::O_DIRECT != 0)
 }
 
+fn is_kind(file: BorrowedFd<'_>, kind: FileType) -> bool {
+    rfs::fstat(file).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == kind)
+}
+
 fn sys<T>(r: sys::Sys<T>) -> Res<T> {
     r.map_err(Errno::from_raw_os_error)
 }
@@ -64,7 +68,12 @@ fn act(op: &Op, slots: &mut Slots) -> Res<Value> {
             place.take().ok_or(Errno::BADF).map(|_| Value::Unit)
         }
         Op::Seek { slot, whence, off } => {
-            sys(sys::lseek(fd(slots, *slot)?, *off, *whence)).map(Value::Number)
+            let file = fd(slots, *slot)?;
+            // Positions in a directory are each file system's own, but for its start.
+            if (*whence, *off) != (libc::SEEK_SET, 0) && is_kind(file, FileType::Directory) {
+                return Err(Errno::ISDIR);
+            }
+            sys(sys::lseek(file, *off, *whence)).map(Value::Number)
         }
         Op::Read { .. } | Op::Pread { .. } | Op::Write { .. } | Op::Pwrite { .. } => io(op, slots),
         Op::MapHoles { slot } => super::holes::check(fd(slots, *slot)?, is_direct(slots, *slot)),
@@ -77,6 +86,10 @@ fn act(op: &Op, slots: &mut Slots) -> Res<Value> {
         Op::Fallocate { slot, mode, off, len } => {
             let mode = rfs::FallocateFlags::from_bits_retain(*mode as u32);
             unit(rfs::fallocate(fd(slots, *slot)?, mode, *off as u64, *len as u64))
+        }
+        // What copies between O_DIRECT files must be aligned to is each file system's own business.
+        Op::CopyRange { from, to, .. } if is_direct(slots, *from) || is_direct(slots, *to) => {
+            Err(Errno::INVAL)
         }
         Op::CopyRange { from, from_off, to, to_off, len } => {
             copy_range(fd(slots, *from)?, *from_off, fd(slots, *to)?, *to_off, *len)
@@ -130,6 +143,10 @@ fn io(op: &Op, slots: &Slots) -> Res<Value> {
         len = len.div_ceil(DIRECT_ALIGN as u32) * DIRECT_ALIGN as u32;
     }
     if let Some(fill) = fill {
+        // A write to a FIFO changes the times of its inode, which FUSE file systems never hear of.
+        if is_kind(file, FileType::Fifo) {
+            return Err(Errno::SPIPE);
+        }
         let data = Aligned::filled(&pattern(fill, len));
         let count = match off {
             Some(off) => rustix::io::pwrite(file, &data, off as u64)?,

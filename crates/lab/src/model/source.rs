@@ -10,9 +10,9 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
 /// Parts of the interface a run may leave out, by name.
-pub const FEATURES: [&str; 12] = [
+pub const FEATURES: [&str; 13] = [
     "users", "devices", "locks", "mmap", "direct", "acl", "xattr", "tmpfile", "holes", "huge",
-    "copy", "oddnames",
+    "copy", "oddnames", "btime",
 ];
 
 /// Names remembered of each kind, so that generating stays cheap in long runs.
