@@ -245,6 +245,9 @@ fn only_an_empty_directory_is_formatted() {
     let dir = root.path().join("new/mdt0");
     fjall_engine::format(&dir, &options).unwrap();
     assert!(format(&dir, &options).is_err());
+    fs::remove_file(dir.join("STORE")).unwrap();
+    let refused = acquire(&dir, "test", 0, &options).err().unwrap();
+    assert!(refused.to_string().contains("never finished being formatted"), "{refused}");
     fs::create_dir(root.path().join("mounted")).unwrap();
     fs::create_dir(root.path().join("mounted/lost+found")).unwrap();
     format(&root.path().join("mounted"), &options).unwrap();

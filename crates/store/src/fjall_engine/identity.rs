@@ -67,12 +67,7 @@ pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
     let path = dir.join("STORE");
     let mut file = match OpenOptions::new().read(true).open(&path) {
         Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(StoreError::Invalid(format!(
-                "{} holds no store; format it first",
-                dir.display()
-            )));
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(no_store(dir)),
         Err(e) => return Err(StoreError::io(format!("open {}", path.display()), e)),
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -97,6 +92,17 @@ pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
         tracing::warn!(dir = %dir.display(), error = %e, "cannot write OWNER");
     }
     Ok(DirLock { _file: file })
+}
+
+fn no_store(dir: &Path) -> StoreError {
+    let dir_name = dir.display();
+    if dir.join("fjall").exists() {
+        return StoreError::Corrupt(format!(
+            "{dir_name} has a database but no STORE file: it was never finished being formatted \
+             (then empty it and format it again), or the file was lost"
+        ));
+    }
+    StoreError::Invalid(format!("{dir_name} holds no store; format it first"))
 }
 
 fn read_owner(dir: &Path) -> String {

@@ -80,7 +80,13 @@ pub fn format(dir: &Path, options: &FjallOptions) -> Result<(), StoreError> {
     database::create(dir, options, &first)?;
     identity::write_new(dir, "committed", &committed::initial(&first))?;
     // Last: without it the directory is no store.
-    identity::write_new(dir, "STORE", &identity::encode())
+    identity::write_new(dir, "STORE", &identity::encode())?;
+    let parent = dir.canonicalize().map(|d| d.parent().map(Path::to_path_buf));
+    if let Ok(Some(parent)) = parent {
+        let synced = std::fs::File::open(&parent).and_then(|p| p.sync_all());
+        synced.map_err(|e| StoreError::io(format!("sync {}", parent.display()), e))?;
+    }
+    Ok(())
 }
 
 /// Takes the store in `dir` over for `owner` (a name for people) and durably bumps its epoch.
