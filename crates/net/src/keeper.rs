@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Ticks are at least this far apart, so that many short deadlines cost one pass.
-pub(crate) const MIN_TICK: Duration = Duration::from_millis(2);
+pub(crate) const MIN_TICK: Duration = Duration::from_millis(5);
 
 /// Something with deadlines.
 pub(crate) trait Kept: Send + Sync {

@@ -88,3 +88,6 @@ fn parse(text: &str) -> Option<ClusterKey> {
     }
     Some(ClusterKey(key))
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,7 +69,7 @@ impl Link for ToServer {
         if self.session.is_over() {
             return false;
         }
-        if let Err(e) = self.session.receive(frame) {
+        if let Err(e) = self.session.receive(self.generation, frame) {
             tracing::warn!("in-process client: {e}");
             self.session.cut(&e.to_string());
             return false;

@@ -83,6 +83,11 @@ impl FrameReader {
         self.finish(&mut on)
     }
 
+    /// Bytes that make the header, or else the frame, whole; never reaches into the next frame.
+    pub fn wants(&self) -> usize {
+        self.payload.as_ref().map_or(HEADER_LEN - self.have, Payload::missing)
+    }
+
     /// Whether the stream ended between two frames.
     pub fn is_between(&self) -> bool {
         self.have == 0 && self.payload.is_none()

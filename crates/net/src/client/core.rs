@@ -58,6 +58,8 @@ struct Pending {
     sent: bool,
     /// On any transport.
     ever_sent: bool,
+    /// Submitted by [`crate::Events::back`]: goes before everything else.
+    replay: bool,
 }
 
 enum Phase {
@@ -77,8 +79,7 @@ struct State {
     pending: BTreeMap<u64, Pending>,
     /// Those of them to send, in order.
     queue: VecDeque<u64>,
-    /// Submitted while [`crate::Events::back`] runs: they go first.
-    replay: VecDeque<u64>,
+    /// The thread that runs [`crate::Events::back`]: what it submits is a replay.
     replaying: Option<ThreadId>,
     /// Sent on this transport and timed out here; the server still counts them.
     abandoned: HashSet<u64>,
@@ -112,7 +113,6 @@ impl Core {
             next_xid: 1,
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
-            replay: VecDeque::new(),
             replaying: None,
             abandoned: HashSet::new(),
             outstanding: 0,
@@ -164,9 +164,11 @@ impl Core {
         if first {
             return;
         }
-        state.replay.clear();
+        // A replay for a session that is no more: `back` begins anew.
+        let stale = if welcome.resumed { BTreeMap::new() } else { state.take(|p| p.replay) };
         state.replaying = Some(std::thread::current().id());
         drop(state);
+        self.fail(stale, &NetError::Lost("lost during the replay".into()));
         self.options.events.back(&welcome);
         self.state.lock().replaying = None;
     }
@@ -211,7 +213,6 @@ impl Core {
         state.stats.lost += 1;
         state.abandoned.clear();
         state.callbacks.clear();
-        state.replay.clear();
         let failed = if self.options.reconnect {
             state.requeue();
             self.runtime.spawn(super::reconnect::run(self.this.clone()));
@@ -249,11 +250,12 @@ impl Core {
         let xid = state.next_xid;
         state.next_xid += 1;
         let body = Bytes::from(body);
-        let request = Pending { opcode, body, bulk, done, deadline, sent: false, ever_sent: false };
+        let replay = state.replaying == Some(std::thread::current().id());
+        let (sent, ever_sent) = (false, false);
+        let request = Pending { opcode, body, bulk, done, deadline, sent, ever_sent, replay };
         state.pending.insert(xid, request);
         self.watch(&mut state, deadline);
-        if state.replaying == Some(std::thread::current().id()) {
-            state.replay.push_back(xid);
+        if replay {
             return;
         }
         let straight = state.queue.is_empty() && !state.pumping && DELIVERING.get() == 0;
@@ -304,15 +306,19 @@ impl Core {
     /// Sends from the queue what credits allow. One thread at a time, so that order is kept and an
     /// answer given on the sending thread does not nest.
     fn pump(&self) {
+        let mut turn = Turn { core: self, mine: false };
         let mut state = self.state.lock();
         if state.pumping {
             return;
         }
         state.pumping = true;
+        turn.mine = true;
         while let Some((link, frame)) = state.next_frame() {
             MutexGuard::unlocked(&mut state, || link.send(frame));
         }
+        // Under the lock that found the queue empty, so that nothing is left behind.
         state.pumping = false;
+        turn.mine = false;
     }
 
     /// A frame from the transport of attempt `generation`.
@@ -471,6 +477,20 @@ impl Core {
     }
 }
 
+/// Gives the turn to send back even if a service panics on this thread.
+struct Turn<'a> {
+    core: &'a Core,
+    mine: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.mine {
+            self.core.state.lock().pumping = false;
+        }
+    }
+}
+
 impl State {
     /// Everything unanswered is to be sent on the next transport: replay first, then by xid.
     fn requeue(&mut self) {
@@ -478,9 +498,16 @@ impl State {
         for request in self.pending.values_mut() {
             request.sent = false;
         }
-        let replay = std::mem::take(&mut self.replay);
-        let rest = self.pending.keys().copied().filter(|xid| !replay.contains(xid));
-        self.queue = replay.iter().copied().chain(rest).collect();
+        let of = |replay: bool| {
+            self.pending.iter().filter(move |(_, p)| p.replay == replay).map(|(xid, _)| *xid)
+        };
+        self.queue = of(true).chain(of(false)).collect();
+    }
+
+    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> BTreeMap<u64, Pending> {
+        let xids: Vec<u64> =
+            self.pending.iter().filter(|(_, p)| which(p)).map(|(xid, _)| *xid).collect();
+        xids.into_iter().filter_map(|xid| Some((xid, self.pending.remove(&xid)?))).collect()
     }
 
     /// The next frame credits allow to send, and where to.
@@ -517,18 +544,10 @@ impl State {
 
 impl Kept for Core {
     fn tick(&self, now: Instant) -> Option<Instant> {
-        let mut late = BTreeMap::new();
         let mut state = self.state.lock();
-        let due = |p: &Pending| p.deadline.is_some_and(|d| d <= now);
-        let xids: Vec<u64> =
-            state.pending.iter().filter(|(_, p)| due(p)).map(|(xid, _)| *xid).collect();
-        for xid in xids {
-            let Some(request) = state.pending.remove(&xid) else { continue };
-            if request.sent {
-                state.abandoned.insert(xid);
-            }
-            late.insert(xid, request);
-        }
+        let late = state.take(|p| p.deadline.is_some_and(|d| d <= now));
+        let sent = late.iter().filter(|(_, p)| p.sent).map(|(xid, _)| *xid);
+        state.abandoned.extend(sent);
         state.next_tick = state.pending.values().filter_map(|p| p.deadline).min();
         let next = state.next_tick;
         drop(state);

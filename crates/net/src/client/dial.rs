@@ -124,11 +124,30 @@ fn malformed(e: proto::DecodeError) -> NetError {
 }
 
 async fn serve(mut read: ReadHalf, outbox: Arc<Outbox>, mut served: Served) {
+    let mut attached = Attached {
+        core: served.core.clone(),
+        outbox: outbox.clone(),
+        generation: served.generation,
+        why: NetError::Lost("the connection ended".into()),
+    };
     let first = served.interval;
-    let why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
-    outbox.end(why.clone());
-    if let Some(core) = served.core.upgrade() {
-        core.lost(served.generation, why);
+    attached.why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
+}
+
+/// Ends the connection with its task, even if that panics in a caller's code.
+struct Attached {
+    core: Weak<Core>,
+    outbox: Arc<Outbox>,
+    generation: u64,
+    why: NetError,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.outbox.end(self.why.clone());
+        if let Some(core) = self.core.upgrade() {
+            core.lost(self.generation, self.why.clone());
+        }
     }
 }
 
@@ -148,11 +167,8 @@ impl Peer for Served {
         }
     }
 
-    /// Silence of one interval is answered by a ping, once per interval.
+    /// Pings also while frames come: the server must hear of a client that only listens.
     fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
-        if silence < self.interval {
-            return Ok(self.interval);
-        }
         if silence >= self.timeout {
             return Err(NetError::Lost(format!("the server is silent for {silence:?}")));
         }
@@ -163,6 +179,6 @@ impl Peer for Served {
         header.session = session.session.into();
         use crate::link::Link;
         self.outbox.send(Frame::bare(header));
-        Ok((silence + self.interval).min(self.timeout))
+        Ok(self.interval.min(self.timeout - silence))
     }
 }

@@ -16,7 +16,9 @@ pub trait Events: Send + Sync {
     /// The transport is lost, or another attempt to come back failed for a new reason.
     fn lost(&self, _why: &NetError) {}
     /// There is a transport again. Nothing was sent on it yet: what this submits (a replay) goes
-    /// first, in the order submitted, then what was waiting, in the order of xids.
+    /// first, in the order submitted, then what was waiting, in the order of xids. If the session is
+    /// lost before a replay is answered and cannot be resumed, it fails and `back` starts anew; a
+    /// resumed session goes on with the replay it has.
     fn back(&self, _welcome: &Welcome) {}
 }
 
@@ -55,7 +57,7 @@ pub struct ConnectOptions {
     pub backoff: Backoff,
     /// Requests that may wait in the session; more block their callers.
     pub max_waiting: usize,
-    /// A connection silent for this long is asked for a sign of life.
+    /// Time between two signs of life (pings), and the least one may wait for theirs.
     pub ping_interval: Duration,
     /// A connection without a sign of life for this long is given up (above `ping_interval`).
     pub ping_timeout: Duration,

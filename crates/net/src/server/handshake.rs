@@ -76,8 +76,9 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     let Some(generation) = session.attach(outbox.clone()) else {
         return outbox.flush();
     };
+    let attached = Attached { session: session.clone(), outbox: outbox.clone(), generation };
     let idle = server.options.idle_timeout;
-    let mut served = Served { server, session: &session, idle };
+    let mut served = Served { server, session: &session, idle, generation };
     let why = drive(&mut read, &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
     if let NetError::Protocol(text) = &why {
         up(&server.counters.bad_frames);
@@ -85,24 +86,39 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     } else {
         tracing::debug!(peer, "{why}");
     }
-    outbox.end(why);
-    session.detach(generation);
+    drop(attached);
+}
+
+/// Ends the connection with its task, however that ends: by a return, a panic of the service, or
+/// the end of the runtime.
+struct Attached {
+    session: Arc<SessionInner>,
+    outbox: Arc<Outbox>,
+    generation: u64,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.outbox.end(NetError::Lost("the connection ended".into()));
+        self.session.detach(self.generation);
+    }
 }
 
 struct Served<'a> {
     server: &'a Arc<ServerInner>,
     session: &'a Arc<SessionInner>,
     idle: Duration,
+    generation: u64,
 }
 
 impl Peer for Served<'_> {
     fn frame(&mut self, frame: Frame) -> Result<(), NetError> {
-        self.session.receive(frame)
+        self.session.receive(self.generation, frame)
     }
 
     fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
         if silence < self.idle {
-            return Ok(self.idle);
+            return Ok(self.idle - silence);
         }
         up(&self.server.counters.silent);
         Err(NetError::Lost(format!("the client is silent for {silence:?}")))

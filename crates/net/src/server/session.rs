@@ -43,6 +43,8 @@ struct State {
     away_since: Option<Instant>,
     over: bool,
     running: HashSet<u64>,
+    /// The client has the answers of all xids below.
+    lowest: u64,
     kept: VecDeque<(u64, Frame)>,
     kept_bytes: usize,
     callbacks: BTreeMap<u64, CallBack>,
@@ -213,7 +215,7 @@ impl SessionInner {
     }
 
     /// A frame of the client. An error is the end of the connection, not of the session.
-    pub(crate) fn receive(self: &Arc<Self>, frame: Frame) -> Result<(), NetError> {
+    pub(crate) fn receive(self: &Arc<Self>, generation: u64, frame: Frame) -> Result<(), NetError> {
         let header = frame.header;
         if header.session.get() != self.id {
             return Err(NetError::Protocol(format!(
@@ -241,19 +243,23 @@ impl SessionInner {
             ops::session::CONNECT | ops::session::PROVE => {
                 Err(NetError::Protocol("set-up message on a set-up session".into()))
             }
-            _ => self.request(frame),
+            _ => self.request(generation, frame),
         }
     }
 
-    fn request(self: &Arc<Self>, frame: Frame) -> Result<(), NetError> {
+    fn request(self: &Arc<Self>, generation: u64, frame: Frame) -> Result<(), NetError> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
         let header = frame.header;
         let xid = header.xid.get();
         let mut state = self.state.lock();
-        if state.over {
+        // What an older transport still delivers was, or will be, sent again on the present one.
+        if state.over || state.generation != generation {
             return Ok(());
         }
         state.forget_below(header.last_committed.get());
+        if xid < state.lowest {
+            return Ok(());
+        }
         if state.running.contains(&xid) {
             up(&server.counters.attached);
             return Ok(());
@@ -420,6 +426,10 @@ impl SessionInner {
 
 impl State {
     fn forget_below(&mut self, lowest: u64) {
+        if lowest <= self.lowest {
+            return;
+        }
+        self.lowest = lowest;
         let State { kept, kept_bytes, .. } = self;
         kept.retain(|(xid, frame)| {
             let keep = *xid >= lowest;

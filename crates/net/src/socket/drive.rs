@@ -25,7 +25,8 @@ thread_local! {
 pub(crate) trait Peer {
     /// A frame came. An error closes the connection.
     fn frame(&mut self, frame: Frame) -> Result<(), NetError>;
-    /// Nothing came for `silence`; returns when to ask again (of silence), or why to give up.
+    /// Called now and then; nothing came for `silence`. Returns how long until the next time, or
+    /// why to give up.
     fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError>;
     /// Reading pauses because the peer does not read.
     fn stalled(&mut self) {}
@@ -70,7 +71,7 @@ pub(crate) async fn drive(
                 }
             },
             () = &mut timer => match peer.quiet(seen.elapsed()) {
-                Ok(next) => timer.as_mut().reset(seen + next),
+                Ok(next) => timer.as_mut().reset(Instant::now() + next),
                 Err(e) => return e,
             },
         }
@@ -125,27 +126,25 @@ fn eof(between: bool) -> NetError {
     }
 }
 
-/// Reads one frame while a session is set up: nothing may follow it yet.
+/// Reads one frame while a session is set up, and not a byte of what may follow it.
 pub(crate) async fn read_one(
     read: &mut ReadHalf,
     frames: &mut FrameReader,
 ) -> Result<Frame, NetError> {
     let mut buffer = [0; 2048];
-    let mut found: Option<Frame> = None;
-    while found.is_none() {
-        let n = read.read(&mut buffer).await.map_err(lost)?;
+    let mut found = None;
+    loop {
+        let room = frames.wants().min(buffer.len());
+        let n = read.read(&mut buffer[..room]).await.map_err(lost)?;
         if n == 0 {
             return Err(eof(frames.is_between()));
         }
         frames.feed(&buffer[..n], |header, body, bulk| {
-            if found.replace(reader::frame(header, body, bulk)).is_some() {
-                return Err(NetError::Protocol("frames before the session is set up".into()));
-            }
+            found = Some(reader::frame(header, body, bulk));
             Ok(())
         })?;
-    }
-    match found {
-        Some(frame) if frames.is_between() => Ok(frame),
-        _ => Err(NetError::Protocol("bytes before the session is set up".into())),
+        if let Some(frame) = found {
+            return Ok(frame);
+        }
     }
 }

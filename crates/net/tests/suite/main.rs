@@ -2,3 +2,6 @@
 
 mod calls;
 mod common;
+mod fleet;
+mod hostile;
+mod recovery;
