@@ -51,6 +51,14 @@ impl Channel {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
     }
 
+    /// Is a request waiting to be read?
+    pub(crate) fn pending(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, and no waiting.
+        let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+        ready == 1 && poll.revents & libc::POLLIN != 0
+    }
+
     /// Writes one message: an answer, or a notification when unique is 0.
     pub(crate) fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let len = size_of::<abi::OutHeader>() + parts.iter().map(|p| p.len()).sum::<usize>();

@@ -18,6 +18,7 @@ mod interrupt;
 mod mount;
 mod notify;
 mod parse;
+mod readers;
 mod reply;
 mod request;
 mod session;

@@ -31,11 +31,11 @@ pub struct Config {
     pub congestion_threshold: u16,
     /// Granularity of times in nanoseconds, 1..=1e9.
     pub time_gran: u32,
-    /// Reader threads started first, at least 1.
+    /// Threads started first, at least 1; 2 where handlers may block.
     pub min_threads: usize,
-    /// Most reader threads; more than `min_threads` are only started while all others are busy in handlers.
+    /// Most threads, and so most handlers at a time. More than `min_threads` are only started when requests wait.
     pub max_threads: usize,
-    /// Idle reader threads from which on one that finished its request ends.
+    /// Threads kept without work; further ones end.
     pub max_idle_threads: usize,
 }
 

@@ -27,7 +27,9 @@ impl Daemon {
         std::fs::create_dir(&mountpoint).unwrap();
         // The build directory may be closed to other users.
         let program = dir.path().join("daemon");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        // Copied by another process: a test that forks while we had it open for writing would make it busy.
+        let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+        assert!(copy.unwrap().success());
         let mut command = Command::new(&program);
         command.args(["--exact", "daemon::serve", "--nocapture", "--test-threads=1"]);
         command.env(VARIABLE, format!("{kind}:{}", mountpoint.display()));
