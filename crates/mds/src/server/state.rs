@@ -496,6 +496,7 @@ impl State {
     }
 }
 
+#[allow(clippy::large_enum_variant, reason = "lives for one step")]
 enum Special {
     Result(Res),
     Waits(Place),
