@@ -1,6 +1,8 @@
 //! What is fuzzed: each decoder with the valid bytes it starts from.
 
+mod kernel;
 mod lov;
+mod store;
 mod wire;
 
 /// One decoder.
@@ -16,6 +18,8 @@ pub struct Target {
 pub fn all() -> Vec<Target> {
     let mut all = wire::targets();
     all.extend(lov::targets());
+    all.extend(store::targets());
+    all.extend(kernel::targets());
     all
 }
 
