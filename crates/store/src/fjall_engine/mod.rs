@@ -1,6 +1,6 @@
 //! The embedded default engine: a fjall 3 database on a local directory.
 //!
-//! Role: [`format`], [`acquire`] and [`open_read_only`] a store directory, whose files
+//! Role: [`format()`], [`acquire`] and [`open_read_only`] a store directory, whose files
 //! `docs/format.d/store.md` lists. Assumptions: the file system keeps what fdatasync returned for,
 //! and `flock` works on it. Never: opens a store that is behind what it or its clients know was
 //! committed (invariant 11), except where [`FjallOptions::accept_rolled_back`] says so.
