@@ -7,6 +7,7 @@
 mod durable;
 mod exerciser;
 mod forgetful;
+mod measure;
 mod model;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +39,8 @@ enum Command {
     /// A disk that forgets what was not synced.
     #[command(subcommand)]
     Forgetful(forgetful::Command),
+    /// Time commands in interleaved rounds.
+    Measure(measure::Args),
     #[command(hide = true)]
     ExerciseWorker(exerciser::WorkerArgs),
 }
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::DurableWrite(args) => durable::write(args),
         Command::DurableCheck(args) => durable::check(args),
         Command::Forgetful(command) => forgetful::run(command),
+        Command::Measure(args) => measure::run(&args),
         Command::ExerciseWorker(args) => match exerciser::work(&args) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(error),

@@ -5,11 +5,13 @@
 //! - [`exerciser`]: many processes on shared and private files, contents verified; and a racer.
 //! - [`durable`]: a writer that logs what it synced, and the checker for after a crash.
 //! - [`forgetful`]: a disk that forgets what was not synced, and its images after power cuts.
+//! - [`measure`]: interleaved rounds, medians, ratios, CPU and memory.
 
 pub mod cli;
 pub mod durable;
 pub mod exerciser;
 pub mod forgetful;
+pub mod measure;
 pub mod model;
 pub mod pattern;
 pub(crate) mod sys;
