@@ -21,6 +21,8 @@ struct Args {
 enum What {
     /// Run all checks, or those named
     Test(Test),
+    /// Measure beside the local file system and bindfs
+    Bench(crate::bench::Bench),
     /// Run one check in this process (used by `test`)
     #[command(hide = true)]
     One { settings: String },
@@ -69,6 +71,7 @@ pub fn main() -> ExitCode {
     let result = match Args::parse().what {
         What::Test(args) => test(args),
         What::One { settings } => one(&settings),
+        What::Bench(bench) => return code(crate::bench::run(bench).map(|()| true)),
         What::Lock(lock) => return code(locker::run(&lock)),
     };
     match result {
@@ -101,9 +104,7 @@ fn test(args: Test) -> Result<bool> {
         return Ok(true);
     }
     let chosen = choose(&args.names, args.quick)?;
-    let jobs = args.jobs.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
-    });
+    let jobs = args.jobs.unwrap_or_else(crate::runner::default_jobs);
     let runner = Runner::new(
         Options {
             seed: args.seed,

@@ -4,6 +4,7 @@
 //! `N passed, N failed`. It never touches anything outside the target directory and its own
 //! scratch directory, apart from installing packages that are missing.
 
+mod bench;
 mod checks;
 mod cli;
 mod cx;

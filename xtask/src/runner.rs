@@ -79,7 +79,7 @@ impl Runner {
     /// Runs everything; the report says how it went.
     pub fn run(mut self) -> Result<Report> {
         if let Some(program) = &self.options.pinstripe {
-            self.install(&program.clone())?;
+            install(program, &self.program())?;
         }
         while self.unfinished() {
             if self.stop.load(Ordering::Relaxed) {
@@ -92,19 +92,6 @@ impl Runner {
         }
         self.clear_up();
         Ok(self.report)
-    }
-
-    fn install(&self, program: &std::path::Path) -> Result<()> {
-        let to = self.program();
-        std::fs::create_dir_all(to.parent().unwrap_or(&to))?;
-        std::fs::copy(program, &to).with_context(|| program.display().to_string())?;
-        for helper in steps::HELPERS {
-            let from = program.with_file_name(helper);
-            if from.exists() {
-                std::fs::copy(&from, to.with_file_name(helper))?;
-            }
-        }
-        Ok(())
     }
 
     fn program(&self) -> PathBuf {
@@ -297,4 +284,32 @@ fn nodes(checks: &[&'static Check], built: bool) -> Vec<Node> {
         nodes.push(Node { check, is_step: false, after, state: State::Waiting });
     }
     nodes
+}
+
+/// How many jobs run at once unless told otherwise.
+pub fn default_jobs() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
+}
+
+/// Runs the steps that install packages and build the program, in this process.
+pub fn build_now(settings: &Settings, program: Option<&std::path::Path>) -> Result<()> {
+    let cx = crate::cx::Cx::new(settings.clone());
+    (steps::PACKAGES.run)(&cx)?;
+    match program {
+        None => (steps::BUILD.run)(&cx),
+        Some(program) => install(program, &settings.pinstripe),
+    }
+}
+
+/// Copies a program, and its helpers if they lie beside it, to where checks run it.
+fn install(program: &std::path::Path, to: &std::path::Path) -> Result<()> {
+    std::fs::create_dir_all(to.parent().unwrap_or(to))?;
+    std::fs::copy(program, to).with_context(|| program.display().to_string())?;
+    for helper in steps::HELPERS {
+        let from = program.with_file_name(helper);
+        if from.exists() {
+            std::fs::copy(&from, to.with_file_name(helper))?;
+        }
+    }
+    Ok(())
 }

@@ -29,6 +29,8 @@ mod times;
 mod unit;
 mod user_mount;
 
+pub use direct::Aligned;
+
 use crate::plan::Check;
 
 /// Every check of `cargo xtask test`.

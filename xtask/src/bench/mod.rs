@@ -1,0 +1,142 @@
+//! `cargo xtask bench`: the file system beside the local one that holds its data and beside
+//! bindfs, a plain FUSE mirror, in the same run. Rounds are interleaved, the median counts, and
+//! ratios say more than figures: nothing here is asserted.
+
+mod data;
+mod systems;
+mod table;
+mod trees;
+
+use crate::cx::{Cx, Settings, TAG};
+use crate::runner::{build_now, default_jobs};
+use crate::sweep::{Scope, sweep, tag};
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use systems::System;
+use table::{Row, Table};
+
+/// `cargo xtask bench`
+#[derive(clap::Args)]
+pub struct Bench {
+    /// Names of workloads, or parts of them; all when none is given
+    names: Vec<String>,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Smaller sizes
+    #[arg(long)]
+    quick: bool,
+    /// Measure this program instead of building one with the `release` profile
+    #[arg(long, value_name = "FILE")]
+    pinstripe: Option<PathBuf>,
+    /// Also write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the scratch directory is made; the disk under it is what is measured
+    #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
+    scratch: PathBuf,
+    /// Set in the process that measures
+    #[arg(long, hide = true)]
+    inner: Option<String>,
+}
+
+/// How a workload's result is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// MiB/s.
+    Throughput,
+    /// Operations per second.
+    Rate,
+}
+
+/// One workload: what it does on one system, and what is hoped for.
+pub struct Workload {
+    pub name: &'static str,
+    pub unit: Unit,
+    /// Hoped-for ratio and to what: `ext4` or `bindfs`.
+    pub mark: (f64, &'static str),
+    /// Runs it; the result is the amount (MiB or operations) and the seconds it took.
+    pub run: fn(&Cx, &mut System, &Sizes) -> Result<(f64, f64)>,
+}
+
+/// How much of everything.
+pub struct Sizes {
+    /// Large files, in MiB.
+    pub large: usize,
+    /// Files of the tree.
+    pub files: usize,
+    /// Random reads.
+    pub reads: usize,
+}
+
+/// Runs the bench in a process of its own, so that whatever it leaves can be swept.
+pub fn run(bench: Bench) -> Result<()> {
+    if let Some(settings) = &bench.inner {
+        return measure(&bench, Cx::new(serde_json::from_str(settings)?));
+    }
+    let scratch = bench.scratch.join(format!("px-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch)?;
+    let settings = Settings {
+        name: "bench".into(),
+        scratch: scratch.clone(),
+        tally: scratch.join("tally.json"),
+        pinstripe: scratch.join("bin/pinstripe"),
+        seed: 1,
+        quick: bench.quick,
+        jobs: default_jobs(),
+        wanted: ["bindfs", "fuse3", "git"].map(str::to_owned).to_vec(),
+        release: true,
+    };
+    build_now(&settings, bench.pinstripe.as_deref())?;
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    words.extend(["--inner".into(), serde_json::to_string(&settings)?.into()]);
+    let status = std::process::Command::new(std::env::current_exe()?)
+        .args(words)
+        .env(TAG, tag(&scratch))
+        .env("RUST_LIB_BACKTRACE", "0")
+        .status();
+    for left in sweep(&Scope { dir: scratch.clone(), tag: tag(&scratch) }) {
+        eprintln!("left over: {left}");
+    }
+    let _ = std::fs::remove_dir_all(&scratch);
+    anyhow::ensure!(status?.success(), "the bench failed");
+    Ok(())
+}
+
+fn workloads(names: &[String]) -> Vec<&'static Workload> {
+    let wanted =
+        |w: &&Workload| names.is_empty() || names.iter().any(|n| w.name.contains(n.as_str()));
+    data::ALL.iter().chain(trees::ALL).filter(wanted).collect()
+}
+
+fn measure(bench: &Bench, cx: Cx) -> Result<()> {
+    let sizes = if bench.quick {
+        Sizes { large: 64, files: 2_000, reads: 4_000 }
+    } else {
+        Sizes { large: 1024, files: 20_000, reads: 40_000 }
+    };
+    let mut systems = System::all(&cx)?;
+    let chosen = workloads(&bench.names);
+    let mut rows: Vec<Row> = chosen.iter().map(|w| Row::new(w)).collect();
+    for round in 0..bench.rounds {
+        for (workload, row) in chosen.iter().zip(&mut rows) {
+            for system in &mut systems {
+                eprintln!("round {round}: {} on {}", workload.name, system.name());
+                let before = system.cpu();
+                let (amount, seconds) = (workload.run)(&cx, system, &sizes)
+                    .with_context(|| format!("{} on {}", workload.name, system.name()))?;
+                let cpu = system.cpu() - before;
+                row.add(system.name(), amount / seconds, cpu.max(0.0) / amount);
+            }
+        }
+    }
+    let mut table = Table::new(rows);
+    for system in systems {
+        system.end(&cx, &mut table)?;
+    }
+    println!("{table}");
+    if let Some(file) = &bench.json {
+        std::fs::write(file, serde_json::to_vec_pretty(&table)?)?;
+    }
+    Ok(())
+}
