@@ -6,6 +6,7 @@
 
 pub const ASYNC_READ: u64 = 1 << 0;
 pub const POSIX_LOCKS: u64 = 1 << 1;
+/// O_TRUNC comes with open instead of as a setattr of its own.
 pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
 pub const EXPORT_SUPPORT: u64 = 1 << 4;
 pub const BIG_WRITES: u64 = 1 << 5;
@@ -23,7 +24,9 @@ pub const POSIX_ACL: u64 = 1 << 20;
 pub const MAX_PAGES: u64 = 1 << 22;
 pub const CACHE_SYMLINKS: u64 = 1 << 23;
 pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+/// Cached data is only dropped by notifications and by opens without KEEP_CACHE.
 pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
+/// The file system clears set-id bits itself: at chown always, else where a request says `kill_suidgid`.
 pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
 pub const SETXATTR_EXT: u64 = 1 << 29;
 /// Flags beyond the 32nd bit are understood; always asked for.

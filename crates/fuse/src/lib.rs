@@ -3,6 +3,27 @@
 //! A session layer for one mount: [`Mount::new`] attaches it, [`Session::new`] does the INIT exchange, [`Session::run`] serves a
 //! [`Filesystem`] until it is unmounted. Speaks 7.31 to 7.45 over /dev/fuse with one cloned descriptor per reader
 //! thread. It knows nothing of the file system it serves and never negotiates FUSE_WRITEBACK_CACHE.
+//!
+//! ```no_run
+//! use pinstripe_fuse::*;
+//! use std::{path::Path, sync::Arc};
+//!
+//! struct Empty;
+//!
+//! impl Filesystem for Empty {
+//!     fn getattr(&self, _: &Request, nodeid: u64, _: Option<u64>, reply: Reply<AttrOut>) {
+//!         let attr = Attr { ino: nodeid, mode: 0o40755, nlink: 2, ..Attr::default() };
+//!         reply.ok(AttrOut { attr, ttl: std::time::Duration::from_secs(1) });
+//!     }
+//! }
+//!
+//! let options = MountOptions { source: "none".into(), subtype: "empty".into(), ..Default::default() };
+//! let mount = Mount::new(Path::new("/mnt"), &options)?;
+//! let running = Session::new(Arc::new(Empty), mount, Config::default())?.spawn()?;
+//! running.handle().unmount(false)?;
+//! running.join()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod abi;
 mod buf;

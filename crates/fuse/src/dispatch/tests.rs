@@ -315,3 +315,15 @@ proptest! {
         prop_assert_eq!(len as usize, answer.len());
     }
 }
+
+proptest! {
+    #[test]
+    fn the_door_for_fuzzers_takes_anything(
+        opcode in 0u32..60,
+        body in proptest::collection::vec(any::<u8>(), 0..100),
+        raw in proptest::collection::vec(any::<u8>(), 0..100),
+    ) {
+        crate::fuzz::decode(&message(opcode, &[&body])).unwrap();
+        crate::fuzz::decode(&raw).unwrap();
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! It only exists because Linux forwards sync(2) to FUSE file systems on block devices alone. Nothing reads or writes it.
 
-use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -79,9 +79,7 @@ fn backing_file(label: &str) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(name, flags)?;
     rustix::fs::ftruncate(&fd, SIZE)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    // A descriptor of its own: one created by memfd_create is fine, but must allow writes for a writable device.
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(rustix::fs::openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(fd)
 }
 
 fn configure(device: &File, backing: &OwnedFd, label: &str) -> io::Result<()> {

@@ -25,11 +25,7 @@ impl Daemon {
         let dir = public_directory();
         let mountpoint = dir.path().join("mnt");
         std::fs::create_dir(&mountpoint).unwrap();
-        // The build directory may be closed to other users.
-        let program = dir.path().join("daemon");
-        // Copied by another process: a test that forks while we had it open for writing would make it busy.
-        let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
-        assert!(copy.unwrap().success());
+        let program = program_in(dir.path());
         let mut command = Command::new(&program);
         command.args(["--exact", "daemon::serve", "--nocapture", "--test-threads=1"]);
         command.env(VARIABLE, format!("{kind}:{}", mountpoint.display()));
@@ -82,6 +78,28 @@ impl Drop for Daemon {
     }
 }
 
+/// This program where every user may run it; the build directory may be closed to them.
+fn program_in(dir: &Path) -> PathBuf {
+    let program = dir.join("daemon");
+    // Copied by another process: a test that forks while we had it open for writing would make it busy.
+    let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copy.unwrap().success());
+    program
+}
+
+/// What an ordinary user is told who mounts on a directory of his in `dir` and has this search path.
+pub fn refused_for_nobody(dir: &Path, path: &str) -> String {
+    const NOBODY: u32 = 65534;
+    let mountpoint = dir.join("mnt");
+    std::fs::create_dir(&mountpoint).unwrap();
+    std::os::unix::fs::chown(&mountpoint, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = Command::new(program_in(dir));
+    command.args(["--exact", "daemon::serve", "--nocapture"]).current_dir("/");
+    command.env(VARIABLE, format!("refused:{}", mountpoint.display())).env("PATH", path);
+    let output = command.uid(NOBODY).gid(NOBODY).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Not a test by itself: the body of the daemon process.
 #[test]
 fn serve() {
@@ -89,7 +107,11 @@ fn serve() {
     let (kind, mountpoint) = task.split_once(':').unwrap();
     let ttl = Duration::from_secs(if kind == "long-ttl" { 3600 } else { 0 });
     let fs = MemFs::new(Switches { ttl, ..Switches::default() });
-    let mount = Mount::new(Path::new(mountpoint), &daemon_options(kind)).unwrap();
+    let mount = Mount::new(Path::new(mountpoint), &daemon_options(kind));
+    if kind == "refused" {
+        return println!("{}", mount.err().expect("must be refused"));
+    }
+    let mount = mount.unwrap();
     let session = Session::new(fs, mount, Config::default()).unwrap();
     let handle = session.handle();
     let running = session.spawn().unwrap();

@@ -1,6 +1,6 @@
 //! Mounting, its errors, dead mounts, ordinary users, and mounts that sync(2) reaches.
 
-use crate::daemon::Daemon;
+use crate::daemon::{self, Daemon};
 use crate::memfs::{MemFs, Switches};
 use crate::{Mounted, options, root, wait_for};
 use pinstripe_fuse::{
@@ -29,6 +29,21 @@ fn unusable_mount_points_are_named() {
     assert!(matches!(refusal(dir.path()), MountError::NotEmpty(_)));
     let m = Mounted::plain();
     assert!(matches!(refusal(m.dir.path()), MountError::AlreadyMounted(_)));
+}
+
+#[test]
+fn a_missing_device_or_helper_is_named() {
+    if !root() {
+        return;
+    }
+    let dir = public_directory();
+    let error = daemon::refused_for_nobody(dir.path(), "/nonexistent");
+    assert!(error.contains("fusermount3 is not installed"), "{error}");
+
+    own_namespace();
+    let empty = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", "/dev", "tmpfs", empty, None).unwrap();
+    assert!(matches!(refusal(&dir.path().join("mnt")), MountError::NoDevice(_)));
 }
 
 #[test]
