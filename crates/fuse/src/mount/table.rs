@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_line_with_optional_fields_and_escapes_is_understood() {
-        let line = br"36 35 98:7 /root /mnt/a\040b\134 rw,noatime shared:1 master:2 - fuse.x n:/d rw,user_id=0";
+        let line = br"36 35 98:7 /sub /mnt/a\040b\134 rw,noatime shared:1 master:2 - fuse.x n:/d rw,user_id=0";
         let entry = parse_line(line).unwrap();
         assert_eq!((entry.id, entry.major, entry.minor), (36, 98, 7));
         assert_eq!(entry.mountpoint, Path::new(r"/mnt/a b\"));
