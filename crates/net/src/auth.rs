@@ -124,5 +124,18 @@ mod tests {
         let proof = Proof { nonce: [1; 32], mac: [2; 32] };
         assert_eq!(proof.to_bytes(), [[1; 32], [2; 32]].concat());
         assert_eq!(Challenge { nonce: [4; 32] }.to_bytes(), [4; 32]);
+        let welcome = Welcome {
+            session: 0x0102,
+            epoch: 3,
+            version: 1,
+            features: 4,
+            credits: 5,
+            resumed: true,
+            data: vec![0xaa],
+        };
+        let mut expect = vec![9; 32];
+        expect.extend([2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0]);
+        expect.extend([5, 0, 1, 1, 0, 0, 0, 0xaa]);
+        assert_eq!(Accepted { mac: [9; 32], welcome }.to_bytes(), expect);
     }
 }

@@ -73,9 +73,10 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
             return server.log.warn(peer, &format!("no session within {limit:?}"));
         }
     };
-    let Some(generation) = session.attach(outbox.clone()) else {
-        return outbox.flush();
-    };
+    // Attached before the welcome leaves: who is welcome is connected.
+    let attached = session.attach(outbox.clone());
+    outbox.flush();
+    let Some(generation) = attached else { return };
     let attached = Attached { session: session.clone(), outbox: outbox.clone(), generation };
     let idle = server.options.idle_timeout;
     let mut served = Served { server, session: &session, idle, generation };
@@ -157,6 +158,7 @@ async fn set_up(
     let mut header = connect.header.reply(0);
     header.opcode = ops::session::PROVE.into();
     put(outbox, header, Challenge { nonce }.to_bytes());
+    outbox.flush();
     let prove = read_one(read, &mut frames).await?;
     let proof = match Proof::from_bytes(&prove.body) {
         Ok(p) if prove.header.opcode.get() == ops::session::PROVE => p,
@@ -198,7 +200,6 @@ fn send(outbox: &Outbox, server: &ServerInner, to: &Header, welcome: &Welcome, b
 fn put(outbox: &Outbox, header: Header, body: Vec<u8>) {
     use crate::link::Link;
     outbox.send(Frame { header, body: body.into(), bulk: Vec::new() });
-    outbox.flush();
 }
 
 fn refuse(
@@ -211,5 +212,6 @@ fn refuse(
         up(&server.counters.refused);
     }
     put(outbox, to.reply(why.errno.status()), why.text.clone().into_bytes());
+    outbox.flush();
     Err(NetError::Refused(why.text))
 }

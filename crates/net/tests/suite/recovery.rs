@@ -124,6 +124,7 @@ fn another_boot(kind: Kind) {
     until("all run", || w.target.held() == 5);
     w.stop();
     assert_eq!(*w.target.closed.lock(), [Closed::Shutdown]);
+    until("the loss is known", || !s.is_connected());
     s.submit(HOLD, vec![5], vec![], results.sink());
     let old = w.target.clone();
     w.restart(2, quick(), &s);
