@@ -7,6 +7,35 @@
 //!
 //! Layers, from the bottom: [`Endpoint`] names a place; a link carries frames; a server session
 //! ([`SessionRef`]) and a client session ([`Session`]) hold what outlives a link.
+//!
+//! ```
+//! use pinstripe_net::*;
+//! use std::sync::Arc;
+//!
+//! struct Echo;
+//! impl Service for Echo {
+//!     fn target(&self) -> String { "OST0000".into() }
+//!     fn fs(&self) -> [u8; 16] { [1; 16] }
+//!     fn epoch(&self) -> u32 { 1 }
+//!     fn open(&self, _: &SessionRef, _: &proto::mgs::Hello, _: bool) -> Result<Vec<u8>, String> {
+//!         Ok(Vec::new())
+//!     }
+//!     fn request(&self, _: &SessionRef, request: Request, reply: Responder) {
+//!         reply.send(Response::ok(request.body.to_vec()));
+//!     }
+//!     fn closed(&self, _: &SessionRef, _: Closed) {}
+//! }
+//!
+//! # fn main() -> Result<(), NetError> {
+//! let server = Server::new(ServerOptions::default());
+//! server.add(Arc::new(Echo));
+//! let endpoint = server.listen(&"tcp:127.0.0.1:0".parse()?)?;
+//! let options = ConnectOptions { target: "OST0000".into(), ..ConnectOptions::default() };
+//! let session = Session::connect(&endpoint, options)?;
+//! assert_eq!(session.call(0x0901, b"hello".to_vec(), Vec::new())?.body, &b"hello"[..]);
+//! # Ok(())
+//! # }
+//! ```
 
 mod auth;
 mod client;

@@ -31,6 +31,25 @@ fn a_thousand_sessions() {
     }
 }
 
+#[test]
+fn a_target_that_moves() {
+    let (old, new) = (World::new(Kind::Tcp, quick()), World::new(Kind::Unix, quick()));
+    let s = old.connect(options());
+    let results = Results::default();
+    s.submit(HOLD, vec![1], vec![], results.sink());
+    until("it runs", || old.target.held() == 1);
+    // To where it is already: nothing happens.
+    s.set_endpoint(old.endpoint.clone());
+    assert!(s.is_connected());
+    s.set_endpoint(new.endpoint.clone());
+    until("it runs there", || new.target.held() == 1);
+    old.target.release();
+    new.target.release();
+    until("one answer", || results.len() == 1);
+    s.call(ECHO, vec![], vec![]).unwrap();
+    assert_eq!((results.len(), new.target.order.lock().len()), (1, 2));
+}
+
 /// Not a test of its own: the server of the test below, run by it as another process.
 #[test]
 fn served_by_another_process() {

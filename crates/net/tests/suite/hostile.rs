@@ -323,6 +323,34 @@ fn unix_sockets_are_private() {
     assert!(!path.exists());
 }
 
+#[test]
+fn another_user_is_turned_away_from_a_unix_socket() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can play another user.
+    }
+    let w = World::new(Kind::Unix, quick());
+    let Endpoint::Unix(path) = w.endpoint.clone() else { unreachable!() };
+    // As if somebody had opened the doors by hand.
+    let directory = path.parent().unwrap();
+    for (p, mode) in [(directory.parent().unwrap(), 0o755), (directory, 0o755), (&*path, 0o666)] {
+        std::fs::set_permissions(p, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let stranger = std::thread::spawn(move || {
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        // For this thread alone.
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let mut s = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        s.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = s.write_all(&connect_frame(&hello()));
+        let mut answer = Vec::new();
+        let _ = s.read_to_end(&mut answer);
+        answer
+    });
+    assert!(stranger.join().unwrap().is_empty());
+    assert_eq!((w.server.stats().refused, w.server.stats().opened), (1, 0));
+    w.connect(options()).call(ECHO, vec![], vec![]).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
