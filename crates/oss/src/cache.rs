@@ -19,6 +19,8 @@ use crate::object::Object;
 const SHARDS: usize = 16;
 /// How many candidates are looked at to close one object.
 const LOOK_AT: usize = 8;
+/// Most objects closed when one is opened.
+const CLOSE_AT_ONCE: usize = 4;
 
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
@@ -95,8 +97,12 @@ impl Cache {
         }
         shard.objects.insert(key(id), object.clone());
         shard.clock.push_back(key(id));
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.limit {
-            self.close_one(&mut shard);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        // More than one: objects that had to stay because they were dirty are caught up with.
+        for _ in 0..CLOSE_AT_ONCE {
+            if self.len() > self.limit {
+                self.close_one(&mut shard);
+            }
         }
         let made = object.is_new();
         Ok(Some((object, made)))

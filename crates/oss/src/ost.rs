@@ -164,6 +164,10 @@ impl Ost {
     pub fn epoch(&self) -> u32 {
         self.boot.epoch
     }
+    /// Boots of this target, and which of them crashed.
+    pub fn boot(&self) -> &Boot {
+        &self.boot
+    }
     /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path

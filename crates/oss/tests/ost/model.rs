@@ -1,9 +1,7 @@
 //! Random sequences of requests give what plain byte vectors give, over clean ends and crashes of
 //! the process (invariants 7, 12).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use pinstripe_oss::Ost;
 use pinstripe_oss::check::OstDir;
 use proptest::prelude::*;
@@ -153,7 +151,7 @@ fn agree(ost: &Ost, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn requests_equal_byte_vectors(all in proptest::collection::vec(ops(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();

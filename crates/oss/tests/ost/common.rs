@@ -1,5 +1,4 @@
 //! What the tests share: a target in a temporary directory and short ways to call it.
-#![allow(dead_code)]
 
 use std::path::Path;
 use std::sync::Arc;
