@@ -3,7 +3,7 @@
 //! and time changes.
 //!
 //! ```text
-//! pinstripe-lab model --dir MOUNT --reference /tmp/ref --seed 1 --ops 20000 \
+//! pinstripe-lab model --dir MOUNT --reference /tmp/ref --seed 1 [--seeds N] --ops 20000 \
 //!     [--minutes N] [--without locks,acl] [--tree-every 200] [--json] [--save FILE]
 //! pinstripe-lab model --dir MOUNT --reference /tmp/ref --replay FILE
 //! ```

@@ -37,6 +37,21 @@ pub fn ofd_lock(fd: BorrowedFd<'_>, kind: i32, start: i64, len: i64, test: bool)
     }
 }
 
+/// Waits for an open-file-description lock on a range.
+pub fn ofd_wait(fd: BorrowedFd<'_>, kind: i32, start: i64, len: i64) -> Sys<()> {
+    // SAFETY: flock is plain data, for which zero is a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    lock.l_start = start;
+    lock.l_len = len;
+    // SAFETY: `lock` outlives the call and has the type the command expects.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLKW, &mut lock) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
 /// A shared mapping of part of a file, unmapped on drop.
 pub struct Mapping {
     addr: *mut u8,

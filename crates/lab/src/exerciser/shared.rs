@@ -3,7 +3,7 @@
 
 use super::child::{Context, During, Fault, Tried};
 use crate::pattern;
-use crate::sys::Mapping;
+use crate::sys::{self, Mapping};
 use rand::Rng;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
@@ -114,8 +114,16 @@ pub(crate) fn counter(context: &mut Context) -> Tried {
     let file = open(&context.task.dir.join("counter"), 0)?;
     let mut map = Mapping::new(file.as_fd(), 0, 4096, true)
         .map_err(|e| Fault(format!("mmap of the counter: errno {e}")))?;
+    // All processes of a run must use the same kind of lock.
+    let by_range = context.task.seed.is_multiple_of(2);
     while context.tick() {
-        flock(&file, FlockOperation::LockExclusive).during("flock")?;
+        let range = |kind| {
+            sys::ofd_wait(file.as_fd(), kind, 0, 8).map_err(|e| Fault(format!("lock: errno {e}")))
+        };
+        match by_range {
+            true => range(libc::F_WRLCK)?,
+            false => flock(&file, FlockOperation::LockExclusive).during("flock")?,
+        }
         let mut bytes = [0; 8];
         let mut mapped = [0; 8];
         file.read_exact_at(&mut bytes, 0).during("read of the counter")?;
@@ -128,7 +136,10 @@ pub(crate) fn counter(context: &mut Context) -> Tried {
             true => map.write(0, &next),
             false => file.write_all_at(&next, 0).during("write of the counter")?,
         }
-        flock(&file, FlockOperation::Unlock).during("unlock")?;
+        match by_range {
+            true => range(libc::F_UNLCK)?,
+            false => flock(&file, FlockOperation::Unlock).during("unlock")?,
+        }
         context.add("counter", 1);
     }
     Ok(())

@@ -88,17 +88,13 @@ pub fn run(pair: Pair<'_>, options: &Options) -> io::Result<Report> {
         found = trees(test.as_mut(), reference.as_mut())?;
     }
     let ops = done.len();
-    let cleaned = (test.clean(), reference.clean());
+    let found = clean(test, reference, found)?;
     let difference = match found {
         Some(what) => {
             let (reproducer, reproduced) = shrink(pair, done, options.shrink_runs)?;
-            Some(Difference { at: ops - 1, what, reproducer, reproduced })
+            Some(Difference { at: ops.saturating_sub(1), what, reproducer, reproduced })
         }
-        None => {
-            cleaned.0?;
-            cleaned.1?;
-            None
-        }
+        None => None,
     };
     Ok(Report { seed: options.seed, ops, succeeded, difference })
 }
@@ -117,12 +113,20 @@ pub fn replay(pair: Pair<'_>, steps: &[Step]) -> io::Result<Option<(usize, Strin
         let at = steps.len().saturating_sub(1);
         found = trees(test.as_mut(), reference.as_mut())?.map(|what| (at, what));
     }
-    let cleaned = (test.clean(), reference.clean());
-    if found.is_none() {
-        cleaned.0?;
-        cleaned.1?;
-    }
-    Ok(found)
+    let (at, what) = found.map_or((steps.len().saturating_sub(1), None), |(a, w)| (a, Some(w)));
+    Ok(clean(test, reference, what)?.map(|what| (at, what)))
+}
+
+/// Removes both trees; that the one under test cannot be removed is a difference too.
+fn clean(
+    mut test: Box<dyn Target>,
+    mut reference: Box<dyn Target>,
+    found: Option<String>,
+) -> io::Result<Option<String>> {
+    let (cleaned, wanted) = (test.clean(), reference.clean());
+    wanted?;
+    let stuck = |e| format!("the tree cannot be removed: {e}");
+    Ok(found.or_else(|| cleaned.err().map(stuck)))
 }
 
 fn trees(test: &mut dyn Target, reference: &mut dyn Target) -> io::Result<Option<String>> {

@@ -291,7 +291,7 @@ impl Source {
         Some(match self.rng.random_range(0..4) {
             0 | 1 => Op::Truncate { at: self.at(), len: off },
             2 => {
-                let mode = self.pick(&[0, 0, 1, 3, 3, 3, 2, 0x10, 0x11, 0x13, 0x80]);
+                let mode = self.pick(&[0, 0, 1, 3, 3, 3, 2, 0x10, 0x11, 0x13, 0x4000]);
                 let off = off.min(2 << 20);
                 Op::Fallocate { slot: self.slot(), mode, off, len: i64::from(len) }
             }

@@ -31,6 +31,16 @@ pub struct Entry {
     pub unreadable: Option<i32>,
 }
 
+impl Entry {
+    /// A name that is listed but cannot be looked at.
+    fn unreadable(error: Errno) -> Entry {
+        let (mode, uid, gid) = (0, 0, 0);
+        let stat = StatView { mode, uid, gid, nlink: None, size: None, rdev: None, btime: false };
+        let (xattrs, unreadable) = (BTreeMap::new(), Some(error.raw_os_error()));
+        Entry { stat, same_as: None, mtime: None, content: None, target: None, xattrs, unreadable }
+    }
+}
+
 pub type Tree = BTreeMap<Raw, Entry>;
 
 /// Extended attributes a file system may show of itself (layouts, labels); they are no user data.
@@ -75,7 +85,8 @@ struct Walk {
 impl Walk {
     fn dir(&mut self, dir: BorrowedFd<'_>, path: &Raw, now: i64) -> io::Result<()> {
         let mut names = Vec::new();
-        for entry in rfs::Dir::read_from(dir)? {
+        // Not Dir::read_from, which needs the right to search.
+        for entry in rfs::Dir::new(dir.try_clone_to_owned()?)? {
             let name = entry?.file_name().to_bytes().to_vec();
             if name != b"." && name != b".." {
                 names.push(name);
@@ -91,8 +102,13 @@ impl Walk {
 
     fn entry(&mut self, dir: BorrowedFd<'_>, name: &Raw, full: Raw, now: i64) -> io::Result<()> {
         let mask = rfs::StatxFlags::BASIC_STATS | rfs::StatxFlags::BTIME;
-        let stat = rfs::statx(dir, name.c(), AtFlags::SYMLINK_NOFOLLOW, mask)
-            .map_err(|e| io::Error::other(format!("{full:?} is listed but stat says {e}")))?;
+        let stat = match rfs::statx(dir, name.c(), AtFlags::SYMLINK_NOFOLLOW, mask) {
+            Ok(stat) => stat,
+            Err(e) => {
+                self.tree.insert(full, Entry::unreadable(e));
+                return Ok(());
+            }
+        };
         let kind = FileType::from_raw_mode(u32::from(stat.stx_mode));
         let near = (stat.stx_mtime.tv_sec - now).abs() < NEAR_NOW_SECONDS;
         let first = self.inodes.entry(stat.stx_ino).or_insert_with(|| full.clone());
