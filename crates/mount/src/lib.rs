@@ -1,1 +1,123 @@
-//! (skeleton)
+//! The mount: the kernel's requests become calls of the client, leases become validity of the
+//! kernel's caches.
+//!
+//! Role: glue, and nothing that the client or the kernel layer could know by itself. Assumptions:
+//! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
+//! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
+//!
+//! Rooms: `caches` (what the kernel may keep, and for how long), `nodes` (what it was told of),
+//! `handles` (open files), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+
+mod caches;
+mod convert;
+mod dirs;
+mod files;
+mod fs;
+mod handles;
+mod locks;
+mod nodes;
+mod xattrs;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::{Client, Listener};
+use fuse::{Config, Handle, Mount, MountError, MountOptions, Running, Session, caps};
+
+use caches::Caches;
+use fs::PinstripeFs;
+
+/// Largest request of the kernel, bytes.
+const MAX_WRITE: u32 = 1 << 20;
+/// What the kernel may read ahead of one reader, bytes.
+const READ_AHEAD: u32 = 8 << 20;
+/// Requests the kernel keeps in flight without waiting for their answers.
+const MAX_BACKGROUND: u16 = 256;
+/// Threads that serve requests; handlers block on servers, so there may be many.
+const MAX_THREADS: usize = 32;
+
+/// How to mount.
+#[derive(Clone, Debug, Default)]
+pub struct MountConfig {
+    /// What `mount` shows as the source.
+    pub source: String,
+    /// The kernel's side of it; permissions are always checked by the kernel.
+    pub kernel: MountOptions,
+}
+
+/// Why a mount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The mount point, or the kernel.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The exchange with the kernel.
+    #[error("cannot serve the mount on {0}: {1}")]
+    Session(PathBuf, std::io::Error),
+}
+
+/// A mounted file system, served by threads of its own.
+pub struct Mounted {
+    running: Running,
+    mountpoint: PathBuf,
+    loop_device: Option<PathBuf>,
+    refused: Option<String>,
+}
+
+/// Mounts a client's file system.
+pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<Mounted, Error> {
+    let kernel = MountOptions {
+        source: config.source,
+        subtype: "pinstripe".to_string(),
+        default_permissions: true,
+        ..config.kernel
+    };
+    let mount = Mount::new(mountpoint, &kernel)?;
+    let mountpoint = mount.mounted().mountpoint().to_path_buf();
+    let refused = mount.forward_sync_refused().map(str::to_string);
+    let loop_device = mount.loop_device().map(Path::to_path_buf);
+    let caches = Arc::new(Caches::new(client.clone()));
+    let fs = Arc::new(PinstripeFs::new(client.clone(), Arc::clone(&caches)));
+    let config = Config {
+        wanted: caps::DEFAULT | caps::POSIX_ACL,
+        max_write: MAX_WRITE,
+        max_readahead: READ_AHEAD,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: MAX_BACKGROUND / 4 * 3,
+        max_threads: MAX_THREADS,
+        ..Config::default()
+    };
+    let fail = |e| Error::Session(mountpoint.clone(), e);
+    let session = Session::new(fs, mount, config).map_err(fail)?;
+    caches.attach(session.notifier());
+    client.set_listener(Arc::clone(&caches) as Arc<dyn Listener>);
+    let running = session.spawn().map_err(fail)?;
+    Ok(Mounted { running, mountpoint, loop_device, refused })
+}
+
+impl Mounted {
+    /// Absolute path of the mount point.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Unmounts from any thread.
+    pub fn handle(&self) -> Handle {
+        self.running.handle()
+    }
+
+    /// The device under a mount that sync(2) reaches; the source in the kernel's mount table.
+    pub fn loop_device(&self) -> Option<&Path> {
+        self.loop_device.as_deref()
+    }
+
+    /// Why sync(2) does not reach the file system although it was asked for.
+    pub fn forward_sync_refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Waits until it is unmounted. The client is to be shut down then.
+    pub fn join(self) -> std::io::Result<()> {
+        self.running.join()
+    }
+}

@@ -55,13 +55,13 @@ impl Fid {
             ver: u32::from_be_bytes(k[12..].try_into().ok()?),
         })
     }
-    /// A 64-bit inode number for `stat`, as Lustre folds it; unique while fewer than 2^24
-    /// sequences are in use.
+    /// A 64-bit inode number for `stat`, folded as Lustre does; unique and reversible
+    /// ([`Fid::from_ino`]) for sequences below 2^40 and object ids below 2^24.
     pub fn ino(&self) -> u64 {
         if *self == Fid::ROOT {
             return 1;
         }
-        let ino = (self.seq << 24).wrapping_add((self.seq >> 24) & 0xff_ffff_0000);
+        let ino = (self.seq << 24).wrapping_add((self.seq >> 40) & 0xff_ffff_0000);
         ino.wrapping_add(u64::from(self.oid))
     }
 }
@@ -75,6 +75,17 @@ impl fmt::Display for Fid {
 impl fmt::Debug for Fid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Fid {
+    /// The identifier whose [`Fid::ino`] this is; exact for sequences below 2^40 and object ids
+    /// below 2^24, which is all that are handed out.
+    pub fn from_ino(ino: u64) -> Fid {
+        match ino {
+            1 => Fid::ROOT,
+            ino => Fid::new(ino >> 24, (ino & 0xff_ffff) as u32),
+        }
     }
 }
 
@@ -152,6 +163,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn inode_numbers_read_back(seq in SEQ_FIRST..1u64 << 40, oid in 1u32..1 << 24) {
+            let f = Fid::new(seq, oid);
+            prop_assert_eq!(Fid::from_ino(f.ino()), f);
+            prop_assert_eq!(Fid::from_ino(Fid::ROOT.ino()), Fid::ROOT);
+        }
+
         #[test]
         fn forms_round_trip(seq: u64, oid: u32, ver: u32) {
             let f = Fid { seq, oid, ver };

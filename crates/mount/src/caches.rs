@@ -1,0 +1,149 @@
+//! What the kernel may cache, and for how long.
+//!
+//! Role: while the client has the SOLE lease everything stays valid until told otherwise; without
+//! it nothing does. What was learned before the lease went must not be cached after it
+//! (invariant 3): the epoch is noted before a call and compared after it. Notifications are sent by
+//! the client's own thread, which holds no lock a handler may want.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use client::{Client, Listener};
+use fuse::Notifier;
+use parking_lot::Mutex;
+use proto::{Attr, Fid};
+
+use crate::nodes::Nodes;
+
+/// "For ever", for caches that are dropped by notification.
+const LONG: Duration = Duration::from_secs(86_400);
+/// Inodes whose flags are remembered per shard; a full shard starts anew.
+const FLAGS_PER_SHARD: usize = 4096;
+const SHARDS: usize = 64;
+
+/// The state of the caches when a call began.
+#[derive(Clone, Copy)]
+pub struct Mark(Option<u64>);
+
+struct Shard {
+    epoch: u64,
+    flags: HashMap<Fid, u32>,
+}
+
+/// See the module.
+pub struct Caches {
+    client: Client,
+    /// What the kernel was told of.
+    pub nodes: Nodes,
+    notifier: OnceLock<Notifier>,
+    flags: Vec<Mutex<Shard>>,
+    root: Fid,
+}
+
+impl Caches {
+    /// Caches of a client's mount.
+    pub fn new(client: Client) -> Caches {
+        let root = client.root().fid;
+        let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::new() });
+        let flags = (0..SHARDS).map(|_| shard()).collect();
+        Caches { client, nodes: Nodes::new(), notifier: OnceLock::new(), flags, root }
+    }
+
+    /// From now on the kernel can be told.
+    pub fn attach(&self, notifier: Notifier) {
+        // Set once per mount; a second one would be a second mount of the same caches.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// To be taken before the call whose result may be cached.
+    pub fn mark(&self) -> Mark {
+        let epoch = self.client.cache_epoch();
+        Mark(self.client.is_sole().then_some(epoch))
+    }
+
+    /// How long what a call learned is valid.
+    pub fn ttl(&self, mark: Mark) -> Duration {
+        if self.valid(mark) { LONG } else { Duration::ZERO }
+    }
+
+    /// Whether what a call learned may be kept.
+    pub fn valid(&self, mark: Mark) -> bool {
+        mark.0.is_some_and(|e| e == self.client.cache_epoch()) && self.client.is_sole()
+    }
+
+    /// Remembers the flags of an inode, so that absent attributes and ACLs cost no message.
+    pub fn learn(&self, attr: &Attr, mark: Mark) {
+        let Some(epoch) = mark.0.filter(|_| self.valid(mark)) else { return };
+        let mut s = self.flags[attr.fid.oid as usize % SHARDS].lock();
+        if s.epoch != epoch || s.flags.len() >= FLAGS_PER_SHARD {
+            s.flags.clear();
+            s.epoch = epoch;
+        }
+        s.flags.insert(attr.fid, attr.flags);
+    }
+
+    /// What is remembered of an inode's flags.
+    pub fn flags(&self, fid: Fid) -> Option<u32> {
+        let epoch = self.mark().0?;
+        let s = self.flags[fid.oid as usize % SHARDS].lock();
+        if s.epoch == epoch { s.flags.get(&fid).copied() } else { None }
+    }
+
+    /// An inode's flags may have changed.
+    pub fn unlearn(&self, fid: Fid) {
+        self.flags[fid.oid as usize % SHARDS].lock().flags.remove(&fid);
+    }
+
+    /// The node of a file.
+    pub fn node(&self, fid: Fid) -> u64 {
+        if fid == self.root { 1 } else { fid.ino() }
+    }
+
+    /// The file of a node.
+    pub fn fid(&self, node: u64) -> Fid {
+        if node == 1 { self.root } else { Fid::from_ino(node) }
+    }
+
+    /// Everything the kernel holds is dropped.
+    fn drop_all(&self) {
+        let Some(n) = self.notifier.get() else { return };
+        let nodes = self.nodes.all();
+        tracing::debug!(nodes = nodes.len(), "the kernel's caches are dropped");
+        match n.inc_epoch() {
+            Ok(true) => {}
+            // Names cannot be dropped at once: each directory's are expired through its inode.
+            Ok(false) => tracing::debug!("no epochs in this kernel"),
+            Err(e) => tracing::warn!(error = %e, "cannot drop the kernel's names"),
+        }
+        for node in nodes.into_iter().chain([1]) {
+            if let Err(e) = n.inval_inode(node, 0, 0) {
+                tracing::debug!(node, error = %e, "cannot drop a node");
+            }
+        }
+    }
+
+    /// One file's pages and attributes are dropped.
+    pub fn drop_one(&self, fid: Fid) {
+        if let Some(n) = self.notifier.get() {
+            let _ = n.inval_inode(self.node(fid), 0, 0);
+        }
+    }
+}
+
+impl Listener for Caches {
+    fn sole(&self, now: bool) {
+        if !now {
+            self.drop_all();
+        }
+    }
+
+    fn forget(&self, fid: Fid) {
+        self.unlearn(fid);
+        self.drop_one(fid);
+    }
+
+    fn reset(&self) {
+        self.drop_all();
+    }
+}

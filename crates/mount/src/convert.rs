@@ -1,0 +1,121 @@
+//! Values of the file system as the kernel's, and back.
+
+use std::time::Duration;
+
+use fuse::{Attr, AttrOut, Entry, Errno, SetTime, Time, decode_dev, encode_dev};
+use proto::attr::*;
+use proto::mds::Cred;
+use proto::wire::List;
+
+use crate::caches::{Caches, Mark};
+
+/// Preferred I/O size shown by stat, bytes.
+const BLKSIZE: u32 = 4096;
+
+/// An error.
+pub fn errno(e: proto::Errno) -> Errno {
+    Errno::new(e.0)
+}
+
+/// A time.
+pub fn time(t: TimeSpec) -> Time {
+    Time { sec: t.sec, nsec: t.nsec }
+}
+
+/// A time from the kernel; nanoseconds beyond the range are cut.
+pub fn timespec(t: Time) -> TimeSpec {
+    TimeSpec { sec: t.sec, nsec: t.nsec.min(999_999_999) }
+}
+
+/// Attributes.
+pub fn attr(caches: &Caches, a: &proto::Attr) -> Attr {
+    let (major, minor) = (libc::major(a.rdev), libc::minor(a.rdev));
+    Attr {
+        ino: caches.node(a.fid),
+        size: a.size,
+        blocks: a.blocks,
+        atime: time(a.atime),
+        mtime: time(a.mtime),
+        ctime: time(a.ctime),
+        mode: a.mode,
+        nlink: a.nlink,
+        uid: a.uid,
+        gid: a.gid,
+        rdev: encode_dev(major, minor),
+        blksize: BLKSIZE,
+        flags: 0,
+    }
+}
+
+/// A device number from the kernel.
+pub fn rdev(dev: u32) -> u64 {
+    let (major, minor) = decode_dev(dev);
+    libc::makedev(major, minor)
+}
+
+/// Attributes, and how long they are valid.
+pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
+    caches.learn(a, mark);
+    AttrOut { attr: attr(caches, a), ttl: caches.ttl(mark) }
+}
+
+/// A name's node; the kernel now knows it once more.
+pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
+    let node = caches.node(a.fid);
+    caches.nodes.told(node);
+    caches.learn(a, mark);
+    let ttl = caches.ttl(mark);
+    Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr: attr(caches, a) }
+}
+
+/// An absent name; without a lease it is not worth remembering.
+pub fn absent(ttl: Duration) -> Result<Entry, Errno> {
+    if ttl.is_zero() { Err(Errno::ENOENT) } else { Ok(Entry::negative(ttl)) }
+}
+
+/// On whose behalf.
+pub fn cred(req: &fuse::Request) -> Cred {
+    Cred { uid: req.uid(), gid: req.gid(), groups: List(req.supp_groups().to_vec()) }
+}
+
+/// A change of attributes.
+pub fn set_attr(s: &fuse::SetAttr) -> SetAttr {
+    let mut out = SetAttr::none();
+    let mut set = |bit| out.valid |= bit;
+    if s.mode.is_some() {
+        set(S_MODE);
+    }
+    if s.uid.is_some() {
+        set(S_UID);
+    }
+    if s.gid.is_some() {
+        set(S_GID);
+    }
+    if s.size.is_some() {
+        set(S_SIZE);
+    }
+    if s.kill_suidgid {
+        set(S_KILL_SUID);
+    }
+    match s.atime {
+        Some(SetTime::Now) => set(S_ATIME_NOW),
+        Some(SetTime::At(_)) => set(S_ATIME),
+        None => {}
+    }
+    match s.mtime {
+        Some(SetTime::Now) => set(S_MTIME_NOW),
+        Some(SetTime::At(_)) => set(S_MTIME),
+        None => {}
+    }
+    out.mode = s.mode.unwrap_or(0);
+    out.uid = s.uid.unwrap_or(0);
+    out.gid = s.gid.unwrap_or(0);
+    out.size = s.size.unwrap_or(0);
+    if let Some(SetTime::At(t)) = s.atime {
+        out.atime = timespec(t);
+    }
+    if let Some(SetTime::At(t)) = s.mtime {
+        out.mtime = timespec(t);
+    }
+    out
+}

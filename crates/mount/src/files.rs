@@ -1,0 +1,244 @@
+//! Regular files: open, read, write, close, and what the kernel may keep of their data.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{Data, FallocMode, OpenFile, OpenFlags, Whence};
+use fuse::{
+    CopyIn, CreateIn, Created, Errno, Open, OpenIn, ReadIn, ReleaseIn, Reply, Request, WriteData,
+    WriteIn, open_flags,
+};
+use proto::attr::{A_HAS_XATTR, Attr, FileKind, S_GID, S_KILL_SUID, S_MODE, S_UID, SetAttr};
+use proto::mds::{C_EXCL, C_TRUNC, Cred};
+
+use crate::caches::Mark;
+use crate::convert::{cred, entry, errno};
+use crate::fs::PinstripeFs;
+use crate::handles::Handle;
+
+/// Writes from this size on are kept without a copy, bytes; smaller ones would hold a whole
+/// buffer each.
+const KEEP: usize = 256 << 10;
+
+impl PinstripeFs {
+    pub(crate) fn open_file(&self, req: &Request, node: u64, o: OpenIn) -> Result<Open, Errno> {
+        let fid = self.caches.fid(node);
+        let flags = OpenFlags::from_libc(o.flags as i32);
+        let mark = self.caches.mark();
+        let file = self.client.open(&cred(req), fid, flags).map_err(errno)?;
+        if o.kill_suidgid {
+            self.kill_suid(&cred(req), &file)?;
+        }
+        self.opened(file, flags, mark)
+    }
+
+    /// What the kernel is told of an open file.
+    fn opened(&self, file: Arc<OpenFile>, flags: OpenFlags, mark: Mark) -> Result<Open, Errno> {
+        let valid = self.caches.valid(mark);
+        let mut bits = 0;
+        // Without a lease no page may outlive the read that brought it.
+        if flags.direct || !valid {
+            bits |= open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
+        } else if !flags.trunc && !atime_is_due(&file) {
+            bits |= open_flags::KEEP_CACHE;
+        }
+        if !flags.write {
+            bits |= open_flags::NOFLUSH;
+        }
+        let fh = self.handles.add(file)?;
+        Ok(Open { fh, flags: bits })
+    }
+
+    pub(crate) fn create_file(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: Option<&OsStr>,
+        c: CreateIn,
+    ) -> Result<Created, Errno> {
+        let dir = self.caches.fid(parent);
+        let flags = OpenFlags::from_libc(c.flags as i32);
+        let mark = self.caches.mark();
+        let cred = cred(req);
+        let made = match name {
+            None => self.client.tmpfile(&cred, dir, c.mode, c.umask, flags),
+            Some(name) => {
+                let mut how = 0;
+                if c.flags as i32 & libc::O_EXCL != 0 {
+                    how |= C_EXCL;
+                }
+                if flags.trunc {
+                    how |= C_TRUNC;
+                }
+                let name = name.as_bytes();
+                self.client.create(&cred, dir, name, c.mode, c.umask, 0, &[], how, Some(flags))
+            }
+        };
+        let made = made.map_err(errno)?;
+        let Some(file) = made.file else {
+            // The name is something that cannot be opened here; the kernel looks it up and decides.
+            return Err(not_a_file(&made.attr));
+        };
+        if c.kill_suidgid && !made.created {
+            self.kill_suid(&cred, &file)?;
+        }
+        let open = self.opened(file, flags, mark)?;
+        Ok(Created { entry: entry(&self.caches, &made.attr, mark), open })
+    }
+
+    pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {
+        match self.handles.get(r.fh) {
+            Ok(h) => reply.fill(|buf| h.file.read(r.offset, buf).map_err(errno)),
+            Err(e) => reply.err(e),
+        }
+    }
+
+    pub(crate) fn write_file(
+        &self,
+        req: &Request,
+        w: WriteIn,
+        data: WriteData<'_>,
+    ) -> Result<u32, Errno> {
+        let h = self.handles.get(w.fh)?;
+        if w.kill_suidgid {
+            self.kill_suid(&cred(req), &h.file)?;
+        }
+        let len = data.len();
+        let append = w.flags as i32 & libc::O_APPEND != 0 && !w.from_cache;
+        let owned;
+        let data = if len >= KEEP {
+            owned = Bytes::from_owner(data.take());
+            Data::Owned(owned)
+        } else {
+            return self.put(&h, &w, append, Data::Slice(&data));
+        };
+        self.put(&h, &w, append, data)
+    }
+
+    fn put(&self, h: &Handle, w: &WriteIn, append: bool, data: Data<'_>) -> Result<u32, Errno> {
+        // Alone, the kernel's idea of the end is right; else only the servers know it.
+        if append && !self.client.is_sole() {
+            let len = data.as_slice().len() as u32;
+            return h.file.append(data).map(|_| len).map_err(errno);
+        }
+        h.file.write(w.offset, data).map(|n| n as u32).map_err(errno)
+    }
+
+    /// A write by somebody without the privilege takes set-uid, set-gid and file capabilities.
+    fn kill_suid(&self, cred: &Cred, file: &OpenFile) -> Result<(), Errno> {
+        let attr = file.attr().map_err(errno)?;
+        if attr.mode & 0o6000 != 0 {
+            let set = SetAttr { valid: S_KILL_SUID, ..SetAttr::none() };
+            self.client.setattr(cred, file.fid(), set, Some(file)).map_err(errno)?;
+        }
+        if attr.flags & A_HAS_XATTR != 0 {
+            self.caches.unlearn(file.fid());
+            match self.client.removexattr(cred, file.fid(), b"security.capability") {
+                Ok(_) | Err(proto::Errno::ENODATA) => {}
+                Err(e) => return Err(errno(e)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_attr(
+        &self,
+        req: &Request,
+        node: u64,
+        s: fuse::SetAttr,
+    ) -> Result<(Attr, Mark), Errno> {
+        let fid = self.caches.fid(node);
+        let mut set = crate::convert::set_attr(&s);
+        let handle = match s.fh {
+            Some(fh) => Some(self.handles.get(fh)?),
+            None => None,
+        };
+        // chown(2) takes set-uid and set-gid from what is no directory, whoever calls it.
+        if set.valid & (S_UID | S_GID) != 0 && set.valid & S_MODE == 0 {
+            let attr = self.client.getattr(&cred(req), fid).map_err(errno)?;
+            if attr.kind() == FileKind::File {
+                set.valid |= S_KILL_SUID;
+            }
+        }
+        let mark = self.caches.mark();
+        let file = handle.as_ref().map(|h| &*h.file);
+        let attr = self.client.setattr(&cred(req), fid, set, file).map_err(errno)?;
+        Ok((attr, mark))
+    }
+
+    pub(crate) fn flush_file(&self, req: &Request, fh: u64, owner: u64) -> Result<(), Errno> {
+        let h = self.handles.get(fh)?;
+        let flushed = h.file.flush().map_err(errno);
+        self.forget_locks(req, &h, owner);
+        flushed
+    }
+
+    fn forget_locks(&self, req: &Request, h: &Handle, owner: u64) {
+        let had = {
+            let mut owners = h.owners.lock();
+            let before = owners.len();
+            owners.retain(|o| *o != owner);
+            owners.len() < before
+        };
+        if had {
+            self.drop_posix(&cred(req), h, owner);
+        }
+    }
+
+    pub(crate) fn release_file(&self, req: &Request, r: ReleaseIn) {
+        let Some(h) = self.handles.remove(r.fh) else { return };
+        if let Some(owner) = r.lock_owner.filter(|_| r.flock_unlock) {
+            self.drop_flock(&cred(req), &h, owner);
+        }
+        for owner in std::mem::take(&mut *h.owners.lock()) {
+            self.drop_posix(&cred(req), &h, owner);
+        }
+        h.file.release();
+    }
+
+    pub(crate) fn allocate(&self, fh: u64, offset: u64, len: u64, mode: u32) -> Result<(), Errno> {
+        const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
+        const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
+        const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
+        const ZERO_KEEP: u32 = ZERO | KEEP_SIZE;
+        let how = match mode {
+            0 => FallocMode::Allocate,
+            KEEP_SIZE => FallocMode::KeepSize,
+            PUNCH => FallocMode::Punch,
+            ZERO => FallocMode::Zero,
+            ZERO_KEEP => FallocMode::ZeroKeepSize,
+            _ => return Err(Errno::new(libc::EOPNOTSUPP)),
+        };
+        self.handles.get(fh)?.file.fallocate(how, offset, len).map_err(errno)
+    }
+
+    pub(crate) fn seek(&self, fh: u64, offset: u64, whence: u32) -> Result<u64, Errno> {
+        let whence = match whence as i32 {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        self.handles.get(fh)?.file.seek(offset, whence).map_err(errno)
+    }
+
+    pub(crate) fn copy(&self, c: CopyIn) -> Result<u64, Errno> {
+        let (from, to) = (self.handles.get(c.fh_in)?, self.handles.get(c.fh_out)?);
+        from.file.copy_range(c.off_in, &to.file, c.off_out, c.len).map_err(errno)
+    }
+}
+
+/// Whether the next read must move the access time: it has to come here, then.
+fn atime_is_due(file: &OpenFile) -> bool {
+    file.attr().is_ok_and(|a| a.size > 0 && (a.atime <= a.mtime || a.atime <= a.ctime))
+}
+
+fn not_a_file(attr: &Attr) -> Errno {
+    match attr.kind() {
+        FileKind::Dir => Errno::new(libc::EISDIR),
+        FileKind::Symlink => Errno::new(libc::ELOOP),
+        // The kernel opens these itself once it has looked the name up.
+        _ => Errno::new(libc::ESTALE),
+    }
+}

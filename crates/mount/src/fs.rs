@@ -1,0 +1,343 @@
+//! The requests of the kernel, one by one.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use client::Client;
+use fuse::*;
+use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
+
+use crate::caches::Caches;
+use crate::convert::{absent, attr, attr_out, cred, entry, errno, rdev, time};
+use crate::handles::Handles;
+use crate::locks::{Waits, note_owner};
+
+/// Block size shown by statfs, bytes.
+const BLOCK: u64 = 4096;
+
+/// A mounted file system.
+pub struct PinstripeFs {
+    pub(crate) client: Client,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) handles: Handles,
+    pub(crate) waits: Arc<Waits>,
+}
+
+impl PinstripeFs {
+    /// The file system of a client.
+    pub fn new(client: Client, caches: Arc<Caches>) -> PinstripeFs {
+        PinstripeFs { client, caches, handles: Handles::default(), waits: Arc::default() }
+    }
+
+    /// Makes an inode that is not opened.
+    fn make(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        dev: u64,
+        target: &[u8],
+    ) -> Result<Entry> {
+        let dir = self.caches.fid(parent);
+        let mark = self.caches.mark();
+        let excl = proto::mds::C_EXCL;
+        let made = self
+            .client
+            .create(&cred(req), dir, name.as_bytes(), mode, umask, dev, target, excl, None)
+            .map_err(errno)?;
+        Ok(entry(&self.caches, &made.attr, mark))
+    }
+
+    fn find(&self, req: &Request, parent: u64, name: &OsStr) -> Result<Entry> {
+        let mark = self.caches.mark();
+        match self.client.lookup(&cred(req), self.caches.fid(parent), name.as_bytes()) {
+            Ok(a) => Ok(entry(&self.caches, &a, mark)),
+            Err(proto::Errno::ENOENT) => absent(self.caches.ttl(mark)),
+            Err(e) => Err(errno(e)),
+        }
+    }
+
+    fn attributes(&self, req: &Request, node: u64) -> Result<AttrOut> {
+        let mark = self.caches.mark();
+        let a = self.client.getattr(&cred(req), self.caches.fid(node)).map_err(errno)?;
+        Ok(attr_out(&self.caches, &a, mark))
+    }
+}
+
+impl Filesystem for PinstripeFs {
+    fn lookup(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<Entry>) {
+        reply.send(self.find(req, parent, name));
+    }
+
+    fn forget(&self, nodeid: u64, nlookup: u64) {
+        self.caches.nodes.forget(nodeid, nlookup);
+    }
+
+    fn getattr(&self, req: &Request, nodeid: u64, _fh: Option<u64>, reply: Reply<AttrOut>) {
+        reply.send(self.attributes(req, nodeid));
+    }
+
+    fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
+        let done = self.set_attr(req, nodeid, set);
+        reply.send(done.map(|(a, mark)| attr_out(&self.caches, &a, mark)));
+    }
+
+    fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
+        let fid = self.caches.fid(nodeid);
+        reply.send_bytes(self.client.readlink(&cred(req), fid).map_err(errno));
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        target: &OsStr,
+        reply: Reply<Entry>,
+    ) {
+        let mode = libc::S_IFLNK | 0o777;
+        reply.send(self.make(req, parent, name, mode, 0, 0, target.as_bytes()));
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        dev: u32,
+        reply: Reply<Entry>,
+    ) {
+        reply.send(self.make(req, parent, name, mode, umask, rdev(dev), &[]));
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: Reply<Entry>,
+    ) {
+        let mode = libc::S_IFDIR | (mode & 0o7777);
+        reply.send(self.make(req, parent, name, mode, umask, 0, &[]));
+    }
+
+    fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
+        let dir = self.caches.fid(parent);
+        reply.send(self.client.unlink(&cred(req), dir, name.as_bytes()).map(drop).map_err(errno));
+    }
+
+    fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
+        let dir = self.caches.fid(parent);
+        reply.send(self.client.rmdir(&cred(req), dir, name.as_bytes()).map(drop).map_err(errno));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: u64,
+        name: &OsStr,
+        new_parent: u64,
+        new_name: &OsStr,
+        flags: u32,
+        reply: Reply<()>,
+    ) {
+        if flags & !(RN_NOREPLACE | RN_EXCHANGE) != 0 {
+            return reply.err(Errno::EINVAL);
+        }
+        let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
+        let (name, new) = (name.as_bytes(), new_name.as_bytes());
+        let done = self.client.rename(&cred(req), from, name, to, new, flags);
+        reply.send(done.map(drop).map_err(errno));
+    }
+
+    fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
+        let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
+        let mark = self.caches.mark();
+        let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
+        reply.send(done.map(|a| entry(&self.caches, &a, mark)).map_err(errno));
+    }
+
+    fn open(&self, req: &Request, nodeid: u64, open: OpenIn, reply: Reply<Open>) {
+        reply.send(self.open_file(req, nodeid, open));
+    }
+
+    fn create(&self, req: &Request, parent: u64, name: &OsStr, c: CreateIn, reply: Reply<Created>) {
+        reply.send(self.create_file(req, parent, Some(name), c));
+    }
+
+    fn tmpfile(&self, req: &Request, parent: u64, c: CreateIn, reply: Reply<Created>) {
+        reply.send(self.create_file(req, parent, None, c));
+    }
+
+    fn read(&self, _req: &Request, _nodeid: u64, read: ReadIn, reply: Reply<Data>) {
+        self.read_file(read, reply);
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        _nodeid: u64,
+        w: WriteIn,
+        data: WriteData<'_>,
+        reply: Reply<u32>,
+    ) {
+        reply.send(self.write_file(req, w, data));
+    }
+
+    fn flush(&self, req: &Request, _nodeid: u64, fh: u64, lock_owner: u64, reply: Reply<()>) {
+        reply.send(self.flush_file(req, fh, lock_owner));
+    }
+
+    fn release(&self, req: &Request, _nodeid: u64, release: ReleaseIn, reply: Reply<()>) {
+        self.release_file(req, release);
+        reply.ok(());
+    }
+
+    fn fsync(&self, _req: &Request, _nodeid: u64, fh: u64, datasync: bool, reply: Reply<()>) {
+        let done = self.handles.get(fh).and_then(|h| h.file.fsync(datasync).map_err(errno));
+        reply.send(done);
+    }
+
+    fn opendir(&self, _req: &Request, _nodeid: u64, _flags: u32, reply: Reply<Open>) {
+        let keep = self.caches.valid(self.caches.mark());
+        let flags = if keep { open_flags::CACHE_DIR | open_flags::KEEP_CACHE } else { 0 };
+        reply.ok(Open { fh: 0, flags });
+    }
+
+    fn readdir(
+        &self,
+        req: &Request,
+        nodeid: u64,
+        _fh: u64,
+        offset: u64,
+        size: u32,
+        reply: Reply<DirBuf>,
+    ) {
+        reply.send(self.list(req, nodeid, offset, size));
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        nodeid: u64,
+        _fh: u64,
+        offset: u64,
+        size: u32,
+        reply: Reply<DirPlusBuf>,
+    ) {
+        reply.send(self.list_plus(req, nodeid, offset, size));
+    }
+
+    fn releasedir(&self, _req: &Request, _nodeid: u64, _release: ReleaseIn, reply: Reply<()>) {
+        reply.ok(());
+    }
+
+    fn fsyncdir(&self, _req: &Request, nodeid: u64, _fh: u64, _datasync: bool, reply: Reply<()>) {
+        reply.send(self.client.fsync_dir(self.caches.fid(nodeid)).map_err(errno));
+    }
+
+    fn statfs(&self, _req: &Request, _nodeid: u64, reply: Reply<Statfs>) {
+        let space = self.client.statfs().map_err(errno);
+        reply.send(space.map(|s| Statfs {
+            blocks: s.total / BLOCK,
+            bfree: s.free / BLOCK,
+            bavail: s.available / BLOCK,
+            files: s.files,
+            ffree: s.files_free,
+            bsize: BLOCK as u32,
+            namelen: proto::NAME_MAX as u32,
+            frsize: BLOCK as u32,
+        }));
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        nodeid: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: u32,
+        kill_sgid: bool,
+        reply: Reply<()>,
+    ) {
+        reply.send(self.set_xattr(req, nodeid, name, value, flags, kill_sgid));
+    }
+
+    fn getxattr(&self, req: &Request, nodeid: u64, name: &OsStr, reply: Reply<Xattr>) {
+        self.get_xattr(req, nodeid, name, reply);
+    }
+
+    fn listxattr(&self, req: &Request, nodeid: u64, reply: Reply<Xattr>) {
+        reply.send_value(self.list_xattr(req, nodeid));
+    }
+
+    fn removexattr(&self, req: &Request, nodeid: u64, name: &OsStr, reply: Reply<()>) {
+        reply.send(self.remove_xattr(req, nodeid, name));
+    }
+
+    fn getlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<FileLock>) {
+        reply.send(self.get_lock(req, nodeid, lock));
+    }
+
+    fn setlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
+        if !lock.flock
+            && let Ok(h) = self.handles.get(lock.fh)
+        {
+            note_owner(&h, lock.owner);
+        }
+        self.set_lock(req, nodeid, lock, reply);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _nodeid: u64,
+        fh: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+        reply: Reply<()>,
+    ) {
+        reply.send(self.allocate(fh, offset, len, mode));
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _nodeid: u64,
+        fh: u64,
+        offset: u64,
+        whence: u32,
+        reply: Reply<u64>,
+    ) {
+        reply.send(self.seek(fh, offset, whence));
+    }
+
+    fn copy_file_range(&self, _req: &Request, _nodeid: u64, copy: CopyIn, reply: Reply<u64>) {
+        reply.send(self.copy(copy));
+    }
+
+    fn statx(&self, req: &Request, nodeid: u64, _statx: StatxIn, reply: Reply<Statx>) {
+        let mark = self.caches.mark();
+        let got = self.client.getattr(&cred(req), self.caches.fid(nodeid)).map_err(errno);
+        reply.send(got.map(|a| Statx {
+            attr: attr(&self.caches, &a),
+            btime: Some(time(a.btime)),
+            ttl: self.caches.ttl(mark),
+            attributes: 0,
+            attributes_mask: 0,
+        }));
+    }
+
+    fn syncfs(&self, _req: &Request, _nodeid: u64, reply: Reply<()>) {
+        // Bounded by the client's request timeout: sync(2) of the whole machine waits for this.
+        reply.send(self.client.sync_all().map_err(errno));
+    }
+}

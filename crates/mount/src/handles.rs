@@ -1,0 +1,64 @@
+//! Open files by handle number.
+
+use std::sync::Arc;
+
+use client::OpenFile;
+use fuse::Errno;
+use parking_lot::RwLock;
+
+/// Most files one mount holds open; above it ENFILE (invariant 8).
+pub const MAX_HANDLES: usize = 1 << 20;
+
+/// An open file.
+pub struct Handle {
+    /// The client's side.
+    pub file: Arc<OpenFile>,
+    /// Owners of fcntl locks taken through it: they go with the owner's close, or at the latest
+    /// with the last one (closes of read-only files are not announced).
+    pub owners: parking_lot::Mutex<Vec<u64>>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Option<Arc<Handle>>>,
+    free: Vec<usize>,
+}
+
+/// All open files of a mount.
+#[derive(Default)]
+pub struct Handles(RwLock<Table>);
+
+impl Handles {
+    /// Keeps an open file; its number.
+    pub fn add(&self, file: Arc<OpenFile>) -> Result<u64, Errno> {
+        let handle = Some(Arc::new(Handle { file, owners: Default::default() }));
+        let mut t = self.0.write();
+        match t.free.pop() {
+            Some(at) => {
+                t.slots[at] = handle;
+                Ok(at as u64)
+            }
+            None if t.slots.len() >= MAX_HANDLES => Err(Errno::new(libc::ENFILE)),
+            None => {
+                t.slots.push(handle);
+                Ok(t.slots.len() as u64 - 1)
+            }
+        }
+    }
+
+    /// An open file.
+    pub fn get(&self, fh: u64) -> Result<Arc<Handle>, Errno> {
+        let t = self.0.read();
+        t.slots.get(fh as usize).cloned().flatten().ok_or(Errno::new(libc::EBADF))
+    }
+
+    /// Lets go of an open file.
+    pub fn remove(&self, fh: u64) -> Option<Arc<Handle>> {
+        let mut t = self.0.write();
+        let handle = t.slots.get_mut(fh as usize)?.take();
+        if handle.is_some() {
+            t.free.push(fh as usize);
+        }
+        handle
+    }
+}
