@@ -12,6 +12,7 @@
 //! numbers, readdir order, times nobody set (but that they change when they must is), where
 //! holes begin, how much one copy_file_range copies.
 //!
+//! A step that does not return within [`HANG`] is a difference too, and ends the run.
 //! On a difference the report has the seed, the step and a shortened list of steps that shows it.
 
 mod apply;
@@ -26,8 +27,8 @@ pub mod tree;
 
 pub use apply::pattern;
 pub use blur::WithoutBirth;
-pub use op::{At, LockOp, Op, Outcome, Raw, StatView, Step, Value, When};
-pub use posix::{IDENTITIES, PosixDir};
+pub use op::{At, LockOp, Op, Outcome, Raw, SLOTS, StatView, Step, Value, When};
+pub use posix::{HANG, IDENTITIES, PosixDir};
 pub use run::{Difference, Options, Report, SHRINK_RUNS, replay, run};
 pub use source::{FEATURES, Source};
 pub use target::{Stamp, Target};

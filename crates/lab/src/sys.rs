@@ -37,16 +37,17 @@ pub fn ofd_lock(fd: BorrowedFd<'_>, kind: i32, start: i64, len: i64, test: bool)
     }
 }
 
-/// Waits for an open-file-description lock on a range.
-pub fn ofd_wait(fd: BorrowedFd<'_>, kind: i32, start: i64, len: i64) -> Sys<()> {
+/// Waits for a lock on a range: of the process (POSIX), or of the open file description.
+pub fn range_wait(fd: BorrowedFd<'_>, posix: bool, kind: i32, start: i64, len: i64) -> Sys<()> {
     // SAFETY: flock is plain data, for which zero is a valid value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as i16;
     lock.l_whence = libc::SEEK_SET as i16;
     lock.l_start = start;
     lock.l_len = len;
+    let command = if posix { libc::F_SETLKW } else { libc::F_OFD_SETLKW };
     // SAFETY: `lock` outlives the call and has the type the command expects.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLKW, &mut lock) } {
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) } {
         0 => Ok(()),
         _ => Err(errno()),
     }

@@ -114,11 +114,13 @@ pub(crate) fn counter(context: &mut Context) -> Tried {
     let file = open(&context.task.dir.join("counter"), 0)?;
     let mut map = Mapping::new(file.as_fd(), 0, 4096, true)
         .map_err(|e| Fault(format!("mmap of the counter: errno {e}")))?;
-    // All processes of a run must use the same kind of lock.
-    let by_range = context.task.seed.is_multiple_of(2);
+    // All processes of a run must use the same kind of lock; the seed says which of three.
+    let kind = context.task.seed % 3;
+    let (by_range, posix) = (kind != 0, kind == 1);
     while context.tick() {
         let range = |kind| {
-            sys::ofd_wait(file.as_fd(), kind, 0, 8).map_err(|e| Fault(format!("lock: errno {e}")))
+            let locked = sys::range_wait(file.as_fd(), posix, kind, 0, 8);
+            locked.map_err(|e| Fault(format!("lock: errno {e}")))
         };
         match by_range {
             true => range(libc::F_WRLCK)?,

@@ -12,9 +12,10 @@ use rustix::thread as rt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// User, group and supplementary groups a step may run as. The first is the caller itself.
 pub struct Identity {
@@ -32,6 +33,9 @@ pub const IDENTITIES: [Identity; 4] = [
 
 /// Directories above the tree, so that ".." in symlinks stays inside what is compared.
 const NEST: &str = "n1/n2/n3/root";
+
+/// A step that takes longer hangs: its outcome is ETIMEDOUT, and its thread is left behind.
+pub const HANG: Duration = Duration::from_secs(90);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -84,6 +88,7 @@ pub struct PosixDir {
     slots: Arc<Mutex<Slots>>,
     workers: Vec<Option<Worker>>,
     switch_users: bool,
+    hung: bool,
 }
 
 impl PosixDir {
@@ -106,6 +111,7 @@ impl PosixDir {
             slots: Arc::new(Mutex::new(apply::empty_slots())),
             workers: IDENTITIES.iter().map(|_| None).collect(),
             switch_users: rustix::process::geteuid().is_root(),
+            hung: false,
         })
     }
 
@@ -129,7 +135,23 @@ impl PosixDir {
             let _ = send.send(value);
         });
         worker.jobs.send(job).map_err(|_| io::Error::other("model thread ended"))?;
-        receive.recv().map_err(|_| io::Error::other("model thread panicked"))
+        receive.recv_timeout(HANG).map_err(|e| match e {
+            RecvTimeoutError::Timeout => {
+                self.hung = true;
+                io::Error::from_raw_os_error(libc::ETIMEDOUT)
+            }
+            RecvTimeoutError::Disconnected => io::Error::other("model thread panicked"),
+        })
+    }
+
+    /// Ends the threads; those that hang are left to the end of the process.
+    fn stop(&mut self) {
+        for worker in self.workers.drain(..).flatten() {
+            drop(worker.jobs);
+            if !self.hung {
+                let _ = worker.thread.join();
+            }
+        }
     }
 }
 
@@ -153,21 +175,18 @@ impl Target for PosixDir {
     }
 
     fn clean(&mut self) -> io::Result<()> {
-        *self.slots.lock().unwrap_or_else(PoisonError::into_inner) = apply::empty_slots();
-        for worker in self.workers.drain(..).flatten() {
-            drop(worker.jobs);
-            let _ = worker.thread.join();
+        if self.hung {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
+        *self.slots.lock().unwrap_or_else(PoisonError::into_inner) = apply::empty_slots();
+        self.stop();
         tree::remove(&self.top)
     }
 }
 
 impl Drop for PosixDir {
     fn drop(&mut self) {
-        for worker in self.workers.drain(..).flatten() {
-            drop(worker.jobs);
-            let _ = worker.thread.join();
-        }
+        self.stop();
     }
 }
 

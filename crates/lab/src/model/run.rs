@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Runs spent on shortening a reproducer.
 pub const SHRINK_RUNS: usize = 400;
+/// How a finding of a step that does not return starts.
+const HANGS: &str = "hangs";
 /// Differences of a tree that are printed.
 const PRINTED: usize = 8;
 
@@ -90,6 +92,10 @@ pub fn run(pair: Pair<'_>, options: &Options) -> io::Result<Report> {
     let ops = done.len();
     let found = clean(test, reference, found)?;
     let difference = match found {
+        // Each try would hang as long again.
+        Some(what) if what.starts_with(HANGS) => {
+            Some(Difference { at: ops.saturating_sub(1), what, reproducer: done, reproduced: None })
+        }
         Some(what) => {
             let (reproducer, reproduced) = shrink(pair, done, options.shrink_runs)?;
             Some(Difference { at: ops.saturating_sub(1), what, reproducer, reproduced })
@@ -151,6 +157,9 @@ fn one(
         (test.stamps(step), reference)
     });
     let have = test.apply(step);
+    if have == Err(libc::ETIMEDOUT) {
+        return (have, Some(format!("{HANGS}: {:?}", step.op)));
+    }
     let want = reference.apply(step);
     if have != want {
         let what = format!("has {}, want {}", show(&have), show(&want));

@@ -129,3 +129,23 @@ fn steps_survive_json() {
     let text = serde_json::to_string(&steps).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Step>>(&text).unwrap(), steps);
 }
+
+#[test]
+fn a_step_that_hangs_ends_the_run() {
+    let (a, b) = dirs();
+    let mut runs = 0;
+    let mut pair = || {
+        runs += 1;
+        let inner = PosixDir::create(a.path(), &format!("r{runs}"))?;
+        let reference = PosixDir::create(b.path(), &format!("r{runs}"))?;
+        let fault: Fault = |step, _| match step.op {
+            Op::Sync { .. } => Some(Err(libc::ETIMEDOUT)),
+            _ => None,
+        };
+        let test = Wrong { inner, fault, frozen: |_| false };
+        Ok((Box::new(test) as Box<dyn Target>, Box::new(reference) as Box<dyn Target>))
+    };
+    let found = run(&mut pair, &Options::new(3, 6000)).unwrap().difference.unwrap();
+    assert!(found.what.starts_with("hangs: Sync"), "{}", found.what);
+    assert_eq!((found.reproducer.len(), runs), (found.at + 1, 1));
+}
