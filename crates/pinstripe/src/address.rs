@@ -33,7 +33,8 @@ pub fn check_listen(endpoint: &Endpoint, allow_remote: bool) -> Outcome<()> {
         return Ok(());
     }
     let found = address.to_socket_addrs();
-    let found = found.map_err(|e| Failure::run(format!("cannot find out where {address} is: {e}")))?;
+    let found =
+        found.map_err(|e| Failure::run(format!("cannot find out where {address} is: {e}")))?;
     match found.into_iter().find(|a| !a.ip().is_loopback()) {
         None => Ok(()),
         Some(wide) => Err(Failure::usage(format!(

@@ -96,9 +96,10 @@ fn users(mountpoint: &Path) -> String {
         let links = ["cwd", "root", "exe"].map(|l| proc.join(l));
         let fds = std::fs::read_dir(proc.join("fd")).into_iter().flatten();
         let fds = fds.filter_map(|e| e.ok().map(|e| e.path()));
-        links.into_iter().chain(fds).any(|l| {
-            std::fs::read_link(l).is_ok_and(|target| target.starts_with(mountpoint))
-        })
+        links
+            .into_iter()
+            .chain(fds)
+            .any(|l| std::fs::read_link(l).is_ok_and(|target| target.starts_with(mountpoint)))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten();
     let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -6,9 +6,13 @@
 
 pub mod address;
 pub mod cli;
+mod cluster;
 pub mod config;
 pub mod control;
+pub mod detach;
+mod down;
 pub mod failure;
+mod format;
 pub mod host;
 pub mod keyfile;
 pub mod label;
@@ -16,13 +20,22 @@ pub mod lfs;
 pub mod logging;
 mod man;
 pub mod mgs;
+mod node;
 mod out;
+mod params;
 pub mod places;
 pub mod process;
 pub mod record;
+mod resident;
 mod run;
 pub mod sealed;
+mod server;
+mod settings;
 pub mod signals;
+mod status;
+mod targets;
+mod volume;
+mod watch;
 mod worker;
 
 pub use run::run;

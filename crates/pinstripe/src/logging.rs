@@ -3,6 +3,7 @@
 //! Never does: print what a command answers; that goes to standard output.
 
 use std::fs::OpenOptions;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
@@ -22,7 +23,10 @@ impl FromStr for LogFilter {
         let plain = s.chars().all(|c| c.is_ascii_alphabetic());
         let known = ["off", "error", "warn", "info", "debug", "trace"];
         if s.is_empty() || plain && !known.contains(&s.to_ascii_lowercase().as_str()) {
-            return Err(format!("use one of {}, or a filter such as net=debug,info", known.join(", ")));
+            return Err(format!(
+                "use one of {}, or a filter such as net=debug,info",
+                known.join(", ")
+            ));
         }
         EnvFilter::try_new(s).map_err(|e| e.to_string())?;
         Ok(LogFilter(s.to_string()))
@@ -41,13 +45,15 @@ impl LogFilter {
 
 /// The level when nobody chose one: `-v` raises it.
 pub fn filter_of(chosen: Option<&LogFilter>, verbose: u8) -> LogFilter {
-    match (chosen, verbose) {
-        (Some(f), _) => f.clone(),
-        (None, 0) => LogFilter("warn".into()),
-        (None, 1) => LogFilter("info".into()),
-        (None, 2) => LogFilter("debug".into()),
-        (None, _) => LogFilter("trace".into()),
-    }
+    // The storage engine tells its own story one level later than we do ours.
+    let text = match (chosen, verbose) {
+        (Some(f), _) => return f.clone(),
+        (None, 0) => "warn",
+        (None, 1) => "info,fjall=warn,lsm_tree=warn",
+        (None, 2) => "debug,fjall=info,lsm_tree=info",
+        (None, _) => "trace",
+    };
+    LogFilter(text.into())
 }
 
 struct Running {
@@ -65,7 +71,10 @@ pub fn start(filter: &LogFilter, file: Option<&Path>) -> Outcome<()> {
     let (layer, handle) = reload::Layer::new(filter.build().map_err(Failure::usage)?);
     let registry = tracing_subscriber::registry().with(layer);
     let result = match file {
-        None => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+        None => {
+            let colours = std::io::stderr().is_terminal();
+            registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).try_init()
+        }
         Some(path) => {
             let open = OpenOptions::new().create(true).append(true).open(path);
             let file = open.doing(|| format!("cannot open the log file {}", path.display()))?;
@@ -81,6 +90,14 @@ pub fn start(filter: &LogFilter, file: Option<&Path>) -> Outcome<()> {
 pub fn current() -> String {
     let lock = |r: &'static Running| r.filter.lock().map(|f| f.text().to_string()).ok();
     RUNNING.get().and_then(lock).unwrap_or_else(|| "off".into())
+}
+
+/// From now on the process stops: that its own sessions lose their other side is no news.
+pub fn stopping() {
+    let quieter = format!("{},pinstripe_net::client=error", current());
+    if let Ok(filter) = quieter.parse() {
+        let _ = change(filter);
+    }
 }
 
 /// Changes the filter of the running process.
@@ -105,7 +122,7 @@ mod tests {
         for bad in ["", "loud", "net=loud"] {
             assert!(bad.parse::<LogFilter>().is_err(), "{bad}");
         }
-        assert_eq!(filter_of(None, 2).text(), "debug");
+        assert_eq!(filter_of(None, 0).text(), "warn");
         let chosen = "error".parse().unwrap();
         assert_eq!(filter_of(Some(&chosen), 3).text(), "error");
     }

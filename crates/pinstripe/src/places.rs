@@ -35,9 +35,8 @@ pub struct Env {
 impl Env {
     /// The real environment.
     pub fn real() -> Env {
-        let absolute = |name: &str| {
-            std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
-        };
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let uid = rustix::process::geteuid();
         Env {
             root: uid.is_root(),

@@ -108,8 +108,7 @@ fn read(path: &Path) -> Option<Record> {
 /// Mount points are names within a mount namespace.
 fn file_name(mountpoint: &Path) -> std::ffi::OsString {
     let space = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
-    let digits: String =
-        space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let digits: String = space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let mut name = escape(mountpoint);
     name.push(format!("@{digits}.json"));
     name

@@ -10,7 +10,7 @@ use crate::cli::{Cli, Command, Common, Verbosity};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::logging::{self, LogFilter};
-use crate::{lfs, man, out};
+use crate::{detach, down, format, lfs, man, out, params, server, status};
 
 /// Runs the program with these arguments (the first is its name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -24,10 +24,14 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(code).unwrap_or(2));
         }
     };
-    match dispatch(&cli) {
+    let common = cli.common.clone();
+    match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            report(&e, cli.common.json, is_lfs);
+            if common.daemon_child {
+                detach::failed(&e);
+            }
+            report(&e, common.json, is_lfs);
             ExitCode::from(e.code)
         }
     }
@@ -54,20 +58,29 @@ fn report(e: &Failure, json: bool, is_lfs: bool) {
     }
 }
 
-fn dispatch(cli: &Cli) -> Outcome<()> {
+fn dispatch(cli: Cli) -> Outcome<()> {
     let config = match &cli.common.config {
         Some(path) => Config::load(path)?,
         None => Config::default(),
     };
     start_logging(&cli.common, &config, verbosity(&cli.command))?;
-    match &cli.command {
-        Command::Lfs { command } => lfs::run(command, &cli.common),
-        Command::Man(args) => man::run(args),
+    let common = &cli.common;
+    match cli.command {
+        Command::Up(args) => Err(Failure::run(format!("{:?}: not yet", args.mountpoint))),
+        Command::Mount(args) => Err(Failure::run(format!("{:?}: not yet", args.mountpoint))),
+        Command::Down(args) => down::run(&args, common),
+        Command::Server(args) => server::run(args, common, &config),
+        Command::Format(args) => format::run(&args, common, &config),
+        Command::Status(args) => status::run(&args, common),
+        Command::Lfs { command } => lfs::run(&command, common),
+        Command::GetParam(args) => params::get(&args, common),
+        Command::SetParam(args) => params::set(&args, common),
+        Command::Man(args) => man::run(&args),
         Command::Version => {
-            version(cli.common.json);
+            version(common.json);
             Ok(())
         }
-        _ => Err(Failure::run("not there")),
+        Command::Fsck(_) => Err(Failure::run("not there")),
     }
 }
 

@@ -29,7 +29,9 @@ pub enum SealError {
     #[error("it is not a Pinstripe {0}")]
     Magic(&'static str),
     /// Made by a newer program.
-    #[error("its format version {found} is newer than {known}, the newest this program knows; use the program that wrote it")]
+    #[error(
+        "its format version {found} is newer than {known}, the newest this program knows; use the program that wrote it"
+    )]
     Version {
         /// In the file.
         found: u32,
@@ -117,7 +119,8 @@ fn u32_at(b: &[u8], at: usize) -> Option<u32> {
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.new"));
-    let mut f = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+    let mut f =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
     f.write_all(bytes)?;
     f.sync_all()?;
     std::fs::rename(&beside, path)?;

@@ -94,7 +94,10 @@ impl Volume {
     pub fn open_stopped(dir: &Path) -> Outcome<Volume> {
         let dir = dir.canonicalize().doing(|| format!("{}", dir.display()))?;
         let Some(facts) = read_facts(&dir)? else {
-            let text = format!("{} is not a data directory of Pinstripe ({FILE} is missing)", dir.display());
+            let text = format!(
+                "{} is not a data directory of Pinstripe ({FILE} is missing)",
+                dir.display()
+            );
             return Err(Failure::usage(text));
         };
         let lock = lock_shared(&dir)?;
@@ -174,7 +177,10 @@ impl Volume {
             return Err(fewer("ost", have.osts, want.osts));
         }
         if have.mdts > 0 && wish.name.as_ref().is_some_and(|n| *n != self.facts.name) {
-            let text = format!("{dir} holds the file system '{}'; --fsname cannot change that", self.facts.name);
+            let text = format!(
+                "{dir} holds the file system '{}'; --fsname cannot change that",
+                self.facts.name
+            );
             return Err(Failure::usage(text));
         }
         Ok(want)
@@ -295,7 +301,8 @@ fn refuse_foreign(dir: &Path) -> Outcome<()> {
         let name = entry.doing(|| format!("{}", dir.display()))?.file_name();
         let text = name.to_string_lossy();
         let numbered = |prefix: &str| {
-            text.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+            text.strip_prefix(prefix)
+                .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
         };
         let ours = matches!(&*text, "run" | "log" | "mgs" | KEY | ".pinstripe.json.new")
             || text.starts_with(".new-")
@@ -356,10 +363,8 @@ fn lock(dir: &Path) -> Outcome<File> {
         return Err(in_use(dir, &mut file));
     }
     let own = format!("{}\n", ProcessId::own().pid);
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| file.write_all(own.as_bytes()));
+    let written =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(own.as_bytes()));
     written.doing(|| format!("cannot write {}", path.display()))?;
     Ok(file)
 }

@@ -132,9 +132,11 @@ pub struct StatusArgs {
 
 /// `pinstripe fsck`
 #[derive(Clone, Debug, Default, Args)]
-#[command(after_help = "Checks directory entries, link counts, parents, sizes, objects without an \
+#[command(
+    after_help = "Checks directory entries, link counts, parents, sizes, objects without an \
     owner and owners without objects. Nothing is written to the data directory.\n\n\
-    Exit codes: 0 clean, 1 damage found or the check could not be done, 2 wrong usage.")]
+    Exit codes: 0 clean, 1 damage found or the check could not be done, 2 wrong usage."
+)]
 pub struct FsckArgs {
     /// Data directory of a file system made by `up`
     #[arg(long, value_name = "DIR")]

@@ -8,7 +8,7 @@ use proto::wire::{List, Wire};
 use proto::{Errno, Fid};
 use serde_json::Value;
 
-use super::{GET_PARAMS, PATHS, Param, SET_PARAMS, STATUS, TARGET};
+use super::{CLUSTER, GET_PARAMS, PATHS, Param, SET_PARAMS, STATUS, TARGET};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::host::describe;
 
@@ -41,6 +41,12 @@ fn call(session: &Session, opcode: u16, body: Vec<u8>) -> Outcome<bytes::Bytes> 
 /// Its state.
 pub fn ask_status(session: &Session) -> Outcome<Value> {
     let body = call(session, STATUS, Vec::new())?;
+    serde_json::from_slice(&body).doing(|| "unreadable state".into())
+}
+
+/// The state of the whole file system, as that process sees it.
+pub fn ask_cluster(session: &Session) -> Outcome<Value> {
+    let body = call(session, CLUSTER, Vec::new())?;
     serde_json::from_slice(&body).doing(|| "unreadable state".into())
 }
 

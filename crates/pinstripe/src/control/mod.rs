@@ -6,8 +6,8 @@
 mod ask;
 mod service;
 
-pub use ask::{ask_paths, ask_status, get_params, open, set_params};
-pub use service::{Control, Inside, ProcessParams, Param};
+pub use ask::{ask_cluster, ask_paths, ask_status, get_params, open, set_params};
+pub use service::{Control, Inside, Param, ProcessParams};
 
 /// Name of the target.
 pub const TARGET: &str = "CTL";
@@ -17,5 +17,7 @@ pub const STATUS: u16 = 0x0501;
 pub const GET_PARAMS: u16 = 0x0502;
 /// Changes parameters; body a JSON list of `[name, value]`. All or none.
 pub const SET_PARAMS: u16 = 0x0503;
+/// State of the whole file system, gathered by the process; empty body, the reply is a JSON object.
+pub const CLUSTER: u16 = 0x0505;
 /// Paths of a FID; body the FID as text, the reply a list of byte strings.
 pub const PATHS: u16 = 0x0504;

@@ -9,7 +9,7 @@ use proto::{Errno, Fid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{GET_PARAMS, PATHS, SET_PARAMS, STATUS, TARGET};
+use super::{CLUSTER, GET_PARAMS, PATHS, SET_PARAMS, STATUS, TARGET};
 use crate::failure::Outcome;
 use crate::mgs::refuse;
 use crate::worker::Worker;
@@ -29,6 +29,8 @@ pub struct Param {
 pub trait Inside: Send + Sync + 'static {
     /// Its state.
     fn status(&self) -> Value;
+    /// State of the whole file system, as far as it can be had.
+    fn cluster(&self) -> Value;
     /// Its parameters.
     fn params(&self) -> Vec<Param>;
     /// Checks (`apply` false) or sets one parameter.
@@ -81,6 +83,7 @@ impl Service for Control {
 fn answer(inside: &dyn Inside, request: &Request) -> Response {
     match request.header.opcode.get() {
         STATUS => Response::ok(inside.status().to_string().into_bytes()),
+        CLUSTER => Response::ok(inside.cluster().to_string().into_bytes()),
         GET_PARAMS => match serde_json::to_vec(&inside.params()) {
             Ok(json) => Response::ok(json),
             Err(e) => refuse(Errno::EIO, &e.to_string()),
@@ -132,9 +135,8 @@ impl ProcessParams {
     /// Checks or sets one; names in `more` exist too, but cannot be set.
     pub fn set(name: &str, value: &str, apply: bool, more: &[Param]) -> Result<(), String> {
         if name == "log.level" {
-            let filter: crate::logging::LogFilter = value
-                .parse()
-                .map_err(|e| format!("'{value}' is no value of log.level: {e}"))?;
+            let filter: crate::logging::LogFilter =
+                value.parse().map_err(|e| format!("'{value}' is no value of log.level: {e}"))?;
             return if apply { crate::logging::change(filter) } else { Ok(()) };
         }
         let known = ProcessParams::list();

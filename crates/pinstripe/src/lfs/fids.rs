@@ -16,7 +16,8 @@ pub fn path2fid(args: &Path2FidArgs) -> Outcome<()> {
             Failure::with_code(xattr::code(e), format!("lfs {text}"))
         })?;
         let text = String::from_utf8_lossy(&value);
-        let fid: Fid = text.trim_end_matches('\0').parse().map_err(|e| Failure::run(format!("{e}")))?;
+        let fid: Fid =
+            text.trim_end_matches('\0').parse().map_err(|e| Failure::run(format!("{e}")))?;
         match args.paths.as_slice() {
             [_] => out::line(&fid.to_string()),
             _ => out::line(&format!("{shown}: {fid}")),

@@ -54,7 +54,8 @@ fn walk(top: &Path, depth: Depth, flags: ShowFlags) -> Outcome<()> {
     // A stack of our own, so that a deep tree cannot exhaust the thread's.
     let mut todo = vec![(top.to_path_buf(), 0usize)];
     while let Some((path, level)) = todo.pop() {
-        let meta = std::fs::symlink_metadata(&path).map_err(|e| cannot_open(&path, Errno::of(&e)))?;
+        let meta =
+            std::fs::symlink_metadata(&path).map_err(|e| cannot_open(&path, Errno::of(&e)))?;
         let kind = meta.file_type();
         if level == 0 || kind.is_file() || kind.is_dir() {
             let name = (depth != Depth::Itself).then(|| path.display().to_string());

@@ -65,7 +65,8 @@ impl Show<'_> {
 
     fn fields(&self, flags: ShowFlags) -> Vec<String> {
         let all = !flags.single() && !flags.quiet;
-        let alone = !all && [flags.count, flags.size, flags.index].iter().filter(|f| **f).count() == 1;
+        let alone =
+            !all && [flags.count, flags.size, flags.index].iter().filter(|f| **f).count() == 1;
         let prefix = if self.dir { "" } else { "lmm_" };
         let field = |name: &str, value: String| {
             if alone { value } else { format!("{:<19}{value}", format!("{prefix}{name}:")) }
@@ -162,7 +163,8 @@ impl Show<'_> {
         }
         out.push_str("\tobdidx\t\t objid\t\t objid\t\t group\n");
         for o in &lov.objects {
-            let _ = writeln!(out, "\t{:>6}\t{:>14}\t{:>#13x}\t{:>#14x}", o.ost, o.oid, o.oid, o.seq);
+            let _ =
+                writeln!(out, "\t{:>6}\t{:>14}\t{:>#13x}\t{:>#14x}", o.ost, o.oid, o.oid, o.seq);
         }
     }
 }

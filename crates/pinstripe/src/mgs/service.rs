@@ -124,7 +124,10 @@ impl Service for Mgs {
                 }
             }
             other => {
-                reply.send(refuse(Errno::EOPNOTSUPP, &format!("the MGS knows no opcode {other:#06x}")));
+                reply.send(refuse(
+                    Errno::EOPNOTSUPP,
+                    &format!("the MGS knows no opcode {other:#06x}"),
+                ));
             }
         }
     }

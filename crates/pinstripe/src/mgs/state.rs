@@ -24,7 +24,9 @@ const KIND: Kind = Kind { magic: *b"PSTMGS\0\0", version: 1, what: "list of targ
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The target was formatted for another file system.
-    #[error("{target} belongs to another file system ({found}); this MGS serves {name} ({own}). Start it with its own MGS, or format it again in an empty directory with this file system's key")]
+    #[error(
+        "{target} belongs to another file system ({found}); this MGS serves {name} ({own}). Start it with its own MGS, or format it again in an empty directory with this file system's key"
+    )]
     OtherFs {
         /// Name of the target.
         target: String,
@@ -36,7 +38,9 @@ pub enum RegisterError {
         own: String,
     },
     /// Another target has the index.
-    #[error("{target} is already registered with another identity ({known}, this one is {found}); format the new target with a free --index")]
+    #[error(
+        "{target} is already registered with another identity ({known}, this one is {found}); format the new target with a free --index"
+    )]
     Duplicate {
         /// Name of the target.
         target: String,

@@ -1,0 +1,163 @@
+//! `pinstripe mount`: a client of servers that run elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use net::{ClusterKey, Endpoint, Server, ServerOptions};
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Common, MountArgs};
+use crate::config::Config;
+use crate::control::Control;
+use crate::failure::{Failure, Outcome};
+use crate::mgs;
+use crate::mounting::{self, Mounting, Wanted};
+use crate::places::{self, Env};
+use crate::record::Record;
+use crate::resident::Resident;
+use crate::signals::Stops;
+use crate::{address, detach, keyfile, settings};
+
+/// Seconds to wait for the servers where nobody chose.
+const WAIT: u64 = 30;
+
+/// Runs the command.
+pub fn run(args: MountArgs, common: &Common, config: &Config) -> Outcome<()> {
+    let args = settings::mount(args, config);
+    let setup = Setup::new(&args)?;
+    if !args.foreground && !common.daemon_child {
+        setup.refuse_running()?;
+        let text = detach::start(&setup.log()?)?;
+        crate::out::text(&text);
+        return Ok(());
+    }
+    if common.daemon_child {
+        detach::settle();
+    }
+    setup.run(common)
+}
+
+struct Setup {
+    mountpoint: PathBuf,
+    endpoint: Endpoint,
+    subdir: Option<PathBuf>,
+    key: Option<ClusterKey>,
+    wait: Duration,
+    options: mounting::Options,
+}
+
+impl Setup {
+    fn new(args: &MountArgs) -> Outcome<Setup> {
+        let (endpoint, subdir) = address::parse_with_subdir(&args.address)?;
+        let mut options = mounting::Options::parse(&args.options)?;
+        let wait = Duration::from_secs(args.wait.unwrap_or(WAIT));
+        options.client.connect_timeout = wait.max(Duration::from_secs(1));
+        let path = keyfile::path(args.key.key.as_deref());
+        let key = match &endpoint {
+            Endpoint::Tcp(_) => Some(keyfile::need(&path)?.key),
+            _ if args.key.key.is_some() => Some(keyfile::need(&path)?.key),
+            // Servers behind a Unix socket may name others on TCP.
+            _ => keyfile::load(&path).ok().flatten().map(|k| k.key),
+        };
+        let mountpoint = places::mountpoint(&args.mountpoint)?;
+        Ok(Setup { mountpoint, endpoint, subdir, key, wait, options })
+    }
+
+    fn refuse_running(&self) -> Outcome<()> {
+        match Record::of(&self.mountpoint)? {
+            Some(r) if r.process().is_some() => Err(Failure::run(format!(
+                "{} is already mounted by process {}; `pinstripe down` ends it",
+                self.mountpoint.display(),
+                r.process.pid
+            ))),
+            _ => mounting::refuse_unusable(&self.mountpoint, &self.options),
+        }
+    }
+
+    /// A name for this mount point's log and socket.
+    fn place(&self, ending: &str) -> Outcome<PathBuf> {
+        let mut name = places::escape(&self.mountpoint);
+        name.push(ending);
+        Ok(Env::real().runtime()?.join(name))
+    }
+
+    fn log(&self) -> Outcome<PathBuf> {
+        self.place(".log")
+    }
+
+    fn run(&self, common: &Common) -> Outcome<()> {
+        let stops = Stops::listen()?;
+        self.refuse_running()?;
+        // Asked first with a clear answer: a wrong address or key is the usual mistake.
+        let session = mgs::connect(&self.endpoint, "MGS", self.key.as_ref(), self.wait)?;
+        let config = mgs::fetch(&session)?;
+        session.close();
+        let socket = places::socket(&Env::real().runtime()?, &format!("{}.sock", std::process::id()))?;
+        let server = Server::new(ServerOptions { shards: 1, ..ServerOptions::default() });
+        let resident = Arc::new(self.resident(&socket));
+        server.add(Control::new(resident.clone())?);
+        let listening = server.listen(&Endpoint::Unix(socket.clone()));
+        listening.map_err(|e| Failure::run(e.to_string()))?;
+        let mounting = self.mount(&config.name)?;
+        let _ = resident.client.set(mounting.client().clone());
+        let mut record = Record::own("mount", &self.mountpoint, &socket);
+        record.log = if common.daemon_child { Some(self.log()?) } else { None };
+        let record = match record.publish() {
+            Ok(record) => record,
+            Err(e) => {
+                mounting.abandon();
+                return Err(e);
+            }
+        };
+        detach::announce(&self.text(&config.name, common), common.daemon_child);
+        let ended = mounting.serve_until(&stops);
+        drop(record);
+        server.shutdown();
+        ended
+    }
+
+    fn mount(&self, name: &str) -> Outcome<Mounting> {
+        let subdir = self.subdir.as_deref().map(|s| format!("/{}", s.display()));
+        mounting::start(Wanted {
+            mgs: client::Mgs::At(vec![self.endpoint.clone()]),
+            key: self.key.clone(),
+            subdir: self.subdir.clone(),
+            options: &self.options,
+            source: format!("{}:{}", self.endpoint, subdir.unwrap_or_else(|| format!("/{name}"))),
+            mountpoint: &self.mountpoint,
+            role: "mount",
+        })
+    }
+
+    fn resident(&self, socket: &Path) -> Resident {
+        let mut facts = Map::new();
+        facts.insert("mountpoint".into(), self.mountpoint.display().to_string().into());
+        facts.insert("server".into(), Value::from(self.endpoint.to_string()));
+        facts.insert("socket".into(), format!("unix:{}", socket.display()).into());
+        Resident {
+            role: "mount",
+            node: None,
+            client: OnceLock::new(),
+            mgs: Some(self.endpoint.clone()),
+            key: self.key.clone(),
+            address: OnceLock::new(),
+            facts,
+            since: Instant::now(),
+        }
+    }
+
+    fn text(&self, name: &str, common: &Common) -> String {
+        let mountpoint = self.mountpoint.display();
+        if common.json {
+            let facts = json!({
+                "mountpoint": mountpoint.to_string(),
+                "server": self.endpoint.to_string(),
+                "fs": name,
+                "pid": std::process::id(),
+            });
+            return format!("{facts}\n");
+        }
+        format!("Pinstripe '{name}' of {} is mounted at {mountpoint}\n", self.endpoint)
+    }
+}

@@ -1,0 +1,179 @@
+//! Mount options, as given with `-o`: those of mount(8) and those of the client.
+
+use std::time::Duration;
+
+use client::Atime;
+
+use crate::config::nearest;
+use crate::failure::{Failure, Outcome};
+
+/// What `-o` came to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For the kernel.
+    pub kernel: fuse::MountOptions,
+    /// For the client.
+    pub client: client::Options,
+}
+
+/// Names that are understood, for hints.
+const KNOWN: &[&str] = &[
+    "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync",
+    "atime", "noatime", "relatime", "strictatime", "allow_other", "nonempty", "default_permissions",
+    "defaults", "forward_sync", "noforward_sync", "checksums", "nochecksums", "write_through",
+    "max_dirty_mb", "max_read_ahead_mb", "max_rpcs_in_flight", "max_rpc_kb", "request_timeout",
+];
+
+impl Options {
+    /// Reads all `-o` arguments, later ones over earlier ones.
+    pub fn parse(given: &[String]) -> Outcome<Options> {
+        let root = rustix::process::geteuid().is_root();
+        let kernel = fuse::MountOptions {
+            // sync(2) reaches a FUSE mount only so, and only root can have it.
+            forward_sync: root,
+            allow_other: root,
+            nosuid: !root,
+            nodev: !root,
+            ..fuse::MountOptions::default()
+        };
+        let mut options = Options { kernel, client: client::Options::default() };
+        let words = given.iter().flat_map(|g| g.split(',')).map(str::trim);
+        for word in words.filter(|w| !w.is_empty()) {
+            match word.split_once('=') {
+                Some((name, value)) => options.value(name, value)?,
+                None => options.flag(word)?,
+            }
+        }
+        Ok(options)
+    }
+
+    fn flag(&mut self, name: &str) -> Outcome<()> {
+        let kernel = &mut self.kernel;
+        match name {
+            "ro" => kernel.read_only = true,
+            "rw" => kernel.read_only = false,
+            "suid" => kernel.nosuid = false,
+            "nosuid" => kernel.nosuid = true,
+            "dev" => kernel.nodev = false,
+            "nodev" => kernel.nodev = true,
+            "exec" => kernel.noexec = false,
+            "noexec" => kernel.noexec = true,
+            "sync" => kernel.sync = true,
+            "async" => kernel.sync = false,
+            "dirsync" => kernel.dirsync = true,
+            "allow_other" => kernel.allow_other = true,
+            "nonempty" => kernel.allow_nonempty = true,
+            "forward_sync" => kernel.forward_sync = true,
+            "noforward_sync" => kernel.forward_sync = false,
+            "noatime" => self.atime(fuse::Atime::Noatime, Atime::Never),
+            "atime" | "relatime" => self.atime(fuse::Atime::Relatime, Atime::Relative),
+            "strictatime" => self.atime(fuse::Atime::Strictatime, Atime::Strict),
+            "checksums" => self.client.checksums = true,
+            "nochecksums" => self.client.checksums = false,
+            "write_through" => self.client.write_through = true,
+            // Always so, or for others than us.
+            "default_permissions" | "defaults" | "_netdev" | "nofail" => {}
+            other if other.starts_with("x-") => {}
+            other if valued(other) => {
+                return Err(Failure::usage(format!("the mount option {other} needs a value: {other}=N")));
+            }
+            other => return Err(unknown(other)),
+        }
+        Ok(())
+    }
+
+    fn atime(&mut self, kernel: fuse::Atime, client: Atime) {
+        self.kernel.atime = kernel;
+        self.client.atime = client;
+    }
+
+    fn value(&mut self, name: &str, value: &str) -> Outcome<()> {
+        if name.starts_with("x-") {
+            return Ok(());
+        }
+        let client = &mut self.client;
+        match name {
+            "max_dirty_mb" => client.max_dirty_mb = number(name, value, 1, 65_536)?,
+            "max_read_ahead_mb" => client.max_read_ahead_mb = number(name, value, 0, 65_536)?,
+            "max_rpcs_in_flight" => client.max_rpcs_in_flight = number(name, value, 1, 256)?,
+            "max_rpc_kb" => {
+                let most = proto::MAX_BULK >> 10;
+                client.max_rpc_bytes = number(name, value, 64, most)? << 10;
+            }
+            "request_timeout" => {
+                let seconds = number(name, value, 1, 86_400)?;
+                client.request_timeout = Duration::from_secs(seconds.into());
+            }
+            other if KNOWN.contains(&other) => {
+                let text = format!("the mount option {other} takes no value, but got '{value}'");
+                return Err(Failure::usage(text));
+            }
+            other => return Err(unknown(other)),
+        }
+        Ok(())
+    }
+}
+
+fn valued(name: &str) -> bool {
+    name.starts_with("max_") && KNOWN.contains(&name) || name == "request_timeout"
+}
+
+fn number(name: &str, value: &str, least: u32, most: u32) -> Outcome<u32> {
+    match value.parse() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(Failure::usage(format!(
+            "the mount option {name}={value} is out of range; use {least} to {most}"
+        ))),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let hint = match nearest(name, KNOWN) {
+        Some(known) => format!("did you mean {known}?"),
+        None => format!("known are {}", KNOWN.join(", ")),
+    };
+    Failure::usage(format!("unknown mount option '{name}'; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Outcome<Options> {
+        Options::parse(&[text.to_string()])
+    }
+
+    #[test]
+    fn options_reach_kernel_and_client() {
+        let o = parse("ro,noatime,max_dirty_mb=7,x-systemd.automount,nochecksums").unwrap();
+        assert!(o.kernel.read_only && o.kernel.atime == fuse::Atime::Noatime);
+        assert_eq!((o.client.atime, o.client.max_dirty_mb), (Atime::Never, 7));
+        assert!(!o.client.checksums);
+        assert!(!parse("ro,rw").unwrap().kernel.read_only);
+        assert!(parse("").is_ok());
+    }
+
+    #[test]
+    fn unknown_and_wrong_ones_are_refused_by_name() {
+        for (text, part) in [
+            ("frobnicate", "'frobnicate'"),
+            ("noatim", "did you mean noatime?"),
+            ("max_dirty_mb", "max_dirty_mb=N"),
+            ("max_dirty_mb=0", "1 to 65536"),
+            ("max_dirty_mb=x", "max_dirty_mb=x"),
+            ("ro=1", "takes no value"),
+            ("zzz=1", "'zzz'"),
+        ] {
+            let e = parse(text).unwrap_err();
+            assert!(e.code == 2 && e.text.contains(part), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn every_known_option_is_understood() {
+        for name in KNOWN {
+            let text = if valued(name) { format!("{name}=64") } else { name.to_string() };
+            parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+}

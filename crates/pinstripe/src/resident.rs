@@ -1,0 +1,137 @@
+//! What a running process tells about itself through `CTL`.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use net::{ClusterKey, Endpoint};
+use proto::mgs::Config;
+use proto::{Errno, Fid};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{Own, gather};
+use crate::control::{Inside, Param, ProcessParams};
+use crate::mgs;
+use crate::node::Node;
+
+/// A process with servers, a mount, or both.
+pub struct Resident {
+    /// `up`, `server` or `mount`.
+    pub role: &'static str,
+    /// Its servers.
+    pub node: Option<Arc<Node>>,
+    /// Its client, once it has one.
+    pub client: OnceLock<client::Client>,
+    /// Where the list of targets is, if not here.
+    pub mgs: Option<Endpoint>,
+    /// For asking other servers.
+    pub key: Option<ClusterKey>,
+    /// Address under which its targets are registered.
+    pub address: OnceLock<String>,
+    /// Facts shown with the state of the file system: mount point, data directory, socket.
+    pub facts: Map<String, Value>,
+    /// When it started.
+    pub since: Instant,
+}
+
+impl Resident {
+    fn config(&self) -> Result<Config, String> {
+        if let Some(mgs) = self.node.as_ref().and_then(|n| n.mgs()) {
+            return Ok(mgs.config());
+        }
+        let endpoint = self.mgs.as_ref().ok_or("no management service is known")?;
+        let wait = std::time::Duration::ZERO;
+        let session = mgs::connect(endpoint, "MGS", self.key.as_ref(), wait).map_err(|e| e.text)?;
+        let config = mgs::fetch(&session).map_err(|e| e.text);
+        session.close();
+        config
+    }
+}
+
+impl Inside for Resident {
+    fn status(&self) -> Value {
+        let mut state = json!({
+            "pid": std::process::id(),
+            "host": crate::host::name(),
+            "role": self.role,
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": self.since.elapsed().as_secs(),
+            "memory_kb": crate::host::memory_kb(),
+            "address": self.address.get(),
+        });
+        let node = self.node.as_ref().map(|n| n.status());
+        if let (Some(state), Some(Value::Object(node))) = (state.as_object_mut(), node) {
+            state.extend(node);
+        }
+        state
+    }
+
+    fn cluster(&self) -> Value {
+        let own = Own { address: self.address.get().cloned(), status: self.status() };
+        let mut state = match self.config() {
+            Ok(config) => gather(&config, &own, self.key.as_ref()),
+            Err(e) => json!({
+                "state": "degraded",
+                "error": e,
+                "targets": [],
+                "clients": [],
+                "pids": [own.status["pid"]],
+                "processes": [own.status],
+            }),
+        };
+        if let Some(state) = state.as_object_mut() {
+            state.extend(self.facts.clone());
+        }
+        state
+    }
+
+    fn params(&self) -> Vec<Param> {
+        let mut all = ProcessParams::list();
+        all.extend(self.own_params());
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn set_param(&self, name: &str, value: &str, apply: bool) -> Result<(), String> {
+        ProcessParams::set(name, value, apply, &self.own_params())
+    }
+
+    fn paths(&self, fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
+        match (&self.node, self.client.get()) {
+            (Some(node), _) => node.paths(fid),
+            (None, Some(client)) => client.fid_to_path(&own_cred(), fid),
+            (None, None) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+impl Resident {
+    fn own_params(&self) -> Vec<Param> {
+        let fixed = |name: String, value: String| Param { name, value, writable: false };
+        let mut all = Vec::new();
+        if let Some(node) = &self.node {
+            let stats = node.server().stats();
+            all.extend(
+                stats.list().into_iter().map(|(n, v)| fixed(format!("net.{n}"), v.to_string())),
+            );
+            for target in node.targets() {
+                let name = target.name();
+                if let Value::Object(state) = target.status() {
+                    for (k, v) in state.iter().filter(|(_, v)| !v.is_object() && !v.is_array()) {
+                        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
+                        all.push(fixed(format!("{name}.{k}"), text));
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The credentials of a process that asks for itself.
+fn own_cred() -> proto::mds::Cred {
+    proto::mds::Cred {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: proto::wire::List(Vec::new()),
+    }
+}

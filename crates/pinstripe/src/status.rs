@@ -1,0 +1,201 @@
+//! `pinstripe status`: what a process knows of its file system, as text or JSON.
+
+use net::Endpoint;
+use serde_json::Value;
+
+use crate::cli::{Common, StatusArgs, WhichArgs};
+use crate::failure::{Doing, Failure, Outcome};
+use crate::record::Record;
+use crate::{address, control, keyfile, out, places};
+
+/// Runs the command.
+pub fn run(args: &StatusArgs, common: &Common) -> Outcome<()> {
+    let mut wrong = Vec::new();
+    let mut shown = Vec::new();
+    for place in which(&args.which)? {
+        let state = place.ask();
+        let state = state.map_err(|e| Failure::run(format!("{}: {e}", place.name)))?;
+        if state["state"] != "up" {
+            wrong.push(format!("{} is {}", place.name, state["state"].as_str().unwrap_or("?")));
+        }
+        shown.push(state);
+    }
+    match (common.json, shown.as_slice()) {
+        (true, [one]) => out::json_pretty(one),
+        (true, all) => out::json_pretty(&Value::from(all.to_vec())),
+        (false, all) => all.iter().for_each(|s| out::text(&text(s))),
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::run(wrong.join(", "))) }
+}
+
+/// A process that can be asked.
+pub struct Place {
+    /// Its mount point or address, for messages.
+    pub name: String,
+    endpoint: Endpoint,
+    key: Option<net::ClusterKey>,
+}
+
+impl Place {
+    /// A session with it.
+    pub fn open(&self) -> Outcome<std::sync::Arc<net::Session>> {
+        control::open(&self.endpoint, self.key.as_ref())
+    }
+
+    /// The state of its file system.
+    pub fn ask(&self) -> Outcome<Value> {
+        let session = self.open()?;
+        let state = control::ask_cluster(&session);
+        session.close();
+        state
+    }
+
+    /// The process of a mount point.
+    pub fn of_mount(mountpoint: &std::path::Path) -> Outcome<Place> {
+        let mountpoint = places::mountpoint(mountpoint)?;
+        let name = mountpoint.display().to_string();
+        match Record::of(&mountpoint)? {
+            Some(r) if r.process().is_some() => {
+                Ok(Place { name, endpoint: Endpoint::Unix(r.socket), key: None })
+            }
+            Some(r) => Err(Failure::run(format!(
+                "{name} is down: its process {} is gone; `pinstripe up` or `pinstripe mount` \
+                 brings it back",
+                r.process.pid
+            ))),
+            None => Err(Failure::run(format!(
+                "no Pinstripe of yours is mounted at {name}; `pinstripe status` lists those that are"
+            ))),
+        }
+    }
+}
+
+/// The processes meant: of a mount point, at an address, or all of this user's.
+pub fn which(args: &WhichArgs) -> Outcome<Vec<Place>> {
+    if let Some(text) = &args.mgs_addr {
+        let endpoint = address::parse(text)?;
+        let key = match &endpoint {
+            Endpoint::Tcp(_) => Some(keyfile::need(&keyfile::path(args.key.key.as_deref()))?.key),
+            _ => None,
+        };
+        return Ok(vec![Place { name: text.clone(), endpoint, key }]);
+    }
+    if let Some(mountpoint) = &args.mountpoint {
+        return Ok(vec![Place::of_mount(mountpoint)?]);
+    }
+    let all = Record::running().doing(|| "cannot list what runs".into())?;
+    if all.is_empty() {
+        let text = "no Pinstripe of yours runs here; start one with `pinstripe up MOUNTPOINT`, or \
+                    name a server with --mgs-addr";
+        return Err(Failure::run(text));
+    }
+    let place = |r: Record| Place {
+        name: r.mountpoint.display().to_string(),
+        endpoint: Endpoint::Unix(r.socket),
+        key: None,
+    };
+    Ok(all.into_iter().map(place).collect())
+}
+
+/// The state as people read it.
+fn text(state: &Value) -> String {
+    let mut t = String::new();
+    let str_of = |v: &Value| v.as_str().unwrap_or("-").to_string();
+    let (name, is) = (str_of(&state["fs"]["name"]), str_of(&state["state"]));
+    t += &format!("file system {name} is {is}\n");
+    for (label, key) in [("mounted at", "mountpoint"), ("data", "data"), ("socket", "socket")] {
+        if let Some(v) = state[key].as_str() {
+            t += &format!("  {label:<11} {v}\n");
+        }
+    }
+    t += &format!(
+        "\n{:<9} {:<5} {:>9} {:>9} {:>5} {:>9}  {}\n",
+        "target", "state", "size", "free", "use%", "inodes", "address"
+    );
+    for target in state["targets"].as_array().into_iter().flatten() {
+        t += &line(target);
+    }
+    let clients = state["clients"].as_array().map_or(0, Vec::len);
+    t += &format!("\nclients: {clients}\n");
+    for c in state["clients"].as_array().into_iter().flatten() {
+        let away = if c["connected"] == false { " (away)" } else { "" };
+        t += &format!("  {}{away}\n", str_of(&c["description"]));
+    }
+    t += "processes:\n";
+    for p in state["processes"].as_array().into_iter().flatten() {
+        t += &format!(
+            "  {} on {}: {}, {} of memory\n",
+            p["pid"],
+            str_of(&p["host"]),
+            str_of(&p["role"]),
+            size(p["memory_kb"].as_u64().unwrap_or(0) << 10)
+        );
+    }
+    t
+}
+
+fn line(target: &Value) -> String {
+    let number = |key: &str| target[key].as_u64();
+    let (total, free) = (number("total"), number("free"));
+    let used = total.zip(free).filter(|(t, _)| *t > 0);
+    let percent =
+        used.map(|(t, f)| format!("{}%", (t.saturating_sub(f) as f64 / t as f64 * 100.0).round()));
+    let show = |n: Option<u64>| n.map_or("-".into(), size);
+    let mut text = format!(
+        "{:<9} {:<5} {:>9} {:>9} {:>5} {:>9}  {}\n",
+        target["name"].as_str().unwrap_or("?"),
+        target["state"].as_str().unwrap_or("?"),
+        show(total),
+        show(free),
+        percent.unwrap_or("-".into()),
+        number("inodes").map_or("-".into(), |n| n.to_string()),
+        target["address"].as_str().unwrap_or("-"),
+    );
+    if let Some(e) = target["error"].as_str() {
+        text += &format!("          {e}\n");
+    }
+    text
+}
+
+/// Bytes with a unit.
+pub fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_one_digit_after_the_point() {
+        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 30, "1.0 GiB")]
+        {
+            assert_eq!(size(bytes), text);
+        }
+        assert_eq!(size((1 << 20) - 1), "1.0 MiB");
+    }
+
+    #[test]
+    fn a_state_is_shown_line_by_line() {
+        let state = serde_json::json!({
+            "fs": { "name": "pin" }, "state": "degraded", "mountpoint": "/m",
+            "targets": [
+                { "name": "MDT0000", "state": "up", "total": 1024, "free": 512, "inodes": 3, "address": "a" },
+                { "name": "OST0000", "state": "down", "error": "cannot reach it", "address": "b" },
+            ],
+            "clients": [{ "description": "h:1 mount", "connected": true }],
+            "processes": [{ "pid": 4, "host": "h", "role": "up", "memory_kb": 1 }],
+        });
+        let text = text(&state);
+        for part in ["is degraded", "mounted at  /m", "50%", "cannot reach it", "4 on h: up"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `pinstripe up`: a whole file system on this machine, in one process, with its mount.
+//!
+//! Order: what can be refused is refused before anything is made; the data directory's lock comes
+//! before anything in it is touched; the mount is announced when it can be used. Taking down goes
+//! the other way round. The mount reaches its servers in process; others of the same user by a
+//! Unix socket.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use net::Endpoint;
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Common, UpArgs};
+use crate::config::Config;
+use crate::control::Control;
+use crate::failure::{Doing, Failure, Outcome};
+use crate::mgs::{self, Registrar};
+use crate::mounting::{self, Mounting, Wanted};
+use crate::node::{Node, Spec};
+use crate::places::{self, Env};
+use crate::record::{Published, Record};
+use crate::resident::Resident;
+use crate::signals::Stops;
+use crate::volume::{Volume, Wish};
+use crate::{address, detach, settings};
+
+/// Runs the command.
+pub fn run(args: UpArgs, common: &Common, config: &Config) -> Outcome<()> {
+    let args = settings::up(args, config)?;
+    let plan = Setup::new(&args)?;
+    if args.detach && !common.daemon_child {
+        plan.refuse_running()?;
+        places::make_private(&plan.log_dir())?;
+        let text = detach::start(&plan.log())?;
+        crate::out::text(&text);
+        return Ok(());
+    }
+    if common.daemon_child {
+        detach::settle();
+    }
+    plan.run(&args, common)
+}
+
+/// What the options come to.
+struct Setup {
+    mountpoint: PathBuf,
+    data: PathBuf,
+    listen: Vec<Endpoint>,
+    options: mounting::Options,
+}
+
+impl Setup {
+    fn new(args: &UpArgs) -> Outcome<Setup> {
+        let options = mounting::Options::parse(&args.options)?;
+        let listen: Vec<Endpoint> =
+            args.listen.iter().map(|a| address::parse(a)).collect::<Outcome<_>>()?;
+        listen.iter().try_for_each(|e| address::check_listen(e, args.allow_remote))?;
+        mounting::prepare(&args.mountpoint)?;
+        let mountpoint = places::mountpoint(&args.mountpoint)?;
+        let data = match &args.data {
+            Some(dir) => std::path::absolute(dir).doing(|| format!("{}", dir.display()))?,
+            None => Env::real().data(&mountpoint)?,
+        };
+        if data.starts_with(&mountpoint) {
+            let text = format!(
+                "the data directory {} lies below the mount point; keep it elsewhere",
+                data.display()
+            );
+            return Err(Failure::usage(text));
+        }
+        Ok(Setup { mountpoint, data, listen, options })
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.data.join("log")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.log_dir().join("pinstripe.log")
+    }
+
+    /// Refuses a mount point that is served already.
+    fn refuse_running(&self) -> Outcome<()> {
+        match Record::of(&self.mountpoint)? {
+            Some(r) if r.process().is_some() => Err(Failure::run(format!(
+                "{} is already mounted by process {}; `pinstripe down` ends it",
+                self.mountpoint.display(),
+                r.process.pid
+            ))),
+            _ => mounting::refuse_unusable(&self.mountpoint, &self.options),
+        }
+    }
+
+    fn run(&self, args: &UpArgs, common: &Common) -> Outcome<()> {
+        let stops = Stops::listen()?;
+        self.refuse_running()?;
+        let wish = Wish { name: args.fsname.clone(), mdts: args.mdts, osts: args.osts };
+        let (volume, made) = Volume::prepare(&self.data, &wish)?;
+        if !made.is_empty() {
+            tracing::info!("made {}", made.join(", "));
+        }
+        let key = volume.key()?.key;
+        let spec = Spec {
+            mgs: Some(volume.mgs()),
+            mdts: volume.mdts(),
+            osts: volume.osts(),
+            key: Some(key),
+        };
+        let node = Arc::new(Node::open(&spec)?);
+        let served = self.serve(&node, &volume, common, &stops);
+        node.close();
+        served
+    }
+
+    fn serve(
+        &self,
+        node: &Arc<Node>,
+        volume: &Volume,
+        common: &Common,
+        stops: &Stops,
+    ) -> Outcome<()> {
+        let socket = volume.socket()?;
+        let resident = Arc::new(self.resident(node, volume, &socket));
+        node.server().add(Control::new(resident.clone())?);
+        let told = node.listen(&Endpoint::Unix(socket.clone()))?;
+        let also = self.listen.iter().map(|e| node.listen(e)).collect::<Outcome<Vec<_>>>()?;
+        let told = address::advertised(also.first().unwrap_or(&told), None)?;
+        let _ = resident.address.set(told.clone());
+        let _registrar = register(node, &told)?;
+        let mounting = self.mount(node, volume)?;
+        let _ = resident.client.set(mounting.client().clone());
+        let record = match self.publish(volume, &socket, common) {
+            Ok(record) => record,
+            Err(e) => {
+                mounting.abandon();
+                return Err(e);
+            }
+        };
+        detach::announce(&self.text(volume, &socket, &also, common), common.daemon_child);
+        let ended = mounting.serve_until(stops);
+        drop(record);
+        ended
+    }
+
+    fn resident(&self, node: &Arc<Node>, volume: &Volume, socket: &Path) -> Resident {
+        let mut facts = Map::new();
+        let text = |p: &Path| Value::from(p.display().to_string());
+        facts.insert("mountpoint".into(), text(&self.mountpoint));
+        facts.insert("data".into(), text(&volume.dir));
+        facts.insert("socket".into(), format!("unix:{}", socket.display()).into());
+        Resident {
+            role: "up",
+            node: Some(node.clone()),
+            client: OnceLock::new(),
+            mgs: None,
+            key: node.key().cloned(),
+            address: OnceLock::new(),
+            facts,
+            since: Instant::now(),
+        }
+    }
+
+    fn mount(&self, node: &Arc<Node>, volume: &Volume) -> Outcome<Mounting> {
+        mounting::start(Wanted {
+            mgs: client::Mgs::Targets { fs: fs_of(node)?, targets: local_targets(node) },
+            key: None,
+            subdir: None,
+            options: &self.options,
+            source: format!("pinstripe:{}", volume.name()),
+            mountpoint: &self.mountpoint,
+            role: "up",
+        })
+    }
+
+    fn publish(&self, volume: &Volume, socket: &Path, common: &Common) -> Outcome<Published> {
+        let mut record = Record::own("up", &self.mountpoint, socket);
+        record.data = Some(volume.dir.clone());
+        record.log = common.daemon_child.then(|| self.log());
+        record.publish()
+    }
+
+    fn text(&self, volume: &Volume, socket: &Path, also: &[Endpoint], common: &Common) -> String {
+        let counts = volume.counts();
+        let mountpoint = self.mountpoint.display();
+        let log = common.daemon_child.then(|| self.log().display().to_string());
+        let addresses: Vec<String> = also.iter().map(ToString::to_string).collect();
+        if common.json {
+            let facts = json!({
+                "mountpoint": mountpoint.to_string(),
+                "data": volume.dir.display().to_string(),
+                "socket": format!("unix:{}", socket.display()),
+                "listening": addresses,
+                "log": log,
+                "pid": std::process::id(),
+                "mdts": counts.mdts,
+                "osts": counts.osts,
+            });
+            return format!("{facts}\n");
+        }
+        let mut text = format!(
+            "Pinstripe '{}' is mounted at {mountpoint} ({} MDT, {} OSTs)\n",
+            volume.name(),
+            counts.mdts,
+            counts.osts
+        );
+        let mut line = |label: &str, what: String| text += &format!("  {label:<9}{what}\n");
+        line("files in", volume.dir.display().to_string());
+        line("socket", format!("unix:{}", socket.display()));
+        addresses.into_iter().for_each(|a| line("address", a));
+        if let Some(log) = log {
+            line("log", log);
+        }
+        line("stripes", format!("pinstripe lfs getstripe {mountpoint}/FILE"));
+        line("state", format!("pinstripe status {mountpoint}"));
+        let end = if common.daemon_child { "" } else { "Ctrl-C, or " };
+        line("end it", format!("{end}pinstripe down {mountpoint}"));
+        text
+    }
+}
+
+fn fs_of(node: &Node) -> Outcome<[u8; 16]> {
+    let mgs = node.mgs().ok_or_else(|| Failure::run("there is no management service"))?;
+    Ok(mgs.label().fs)
+}
+
+fn local_targets(node: &Node) -> Vec<(String, Endpoint)> {
+    node.targets().iter().map(|t| (t.name(), node.local())).collect()
+}
+
+/// Announces the targets and tells the MDTs of the OSTs.
+fn register(node: &Arc<Node>, told: &str) -> Outcome<Registrar> {
+    let session = mgs::connect(&node.local(), "MGS", None, Duration::ZERO)?;
+    let knows = Arc::downgrade(node);
+    Registrar::start(session, node.registrations(told), move |config| {
+        if let Some(node) = knows.upgrade() {
+            node.know(config);
+        }
+    })
+}
