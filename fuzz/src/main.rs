@@ -60,8 +60,8 @@ fn main() -> ExitCode {
     let mut failed = false;
     for target in chosen {
         match run(target, share, args.seed, &args.crashes) {
-            Ok(inputs) => {
-                eprintln!("{}: {inputs} inputs", target.name);
+            Ok((inputs, accepted)) => {
+                eprintln!("{}: {inputs} inputs, {accepted} accepted", target.name);
                 println!("ok {}", target.name);
             }
             Err(what) => {
@@ -74,12 +74,12 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Feeds `target` for `share`; the error says what went wrong and where the input lies.
-fn run(target: &Target, share: Duration, seed: u64, crashes: &Path) -> Result<u64, String> {
+/// Feeds `target` for `share`; how many inputs there were and were accepted. The error says what went wrong and where the input lies.
+fn run(target: &Target, share: Duration, seed: u64, crashes: &Path) -> Result<(u64, u64), String> {
     let corpus = (target.corpus)();
     let mut mutator = Mutator::new(seed, corpus);
     let end = Instant::now() + share;
-    let mut inputs = 0;
+    let (mut inputs, mut accepted) = (0, 0);
     while Instant::now() < end {
         for _ in 0..64 {
             let input = mutator.next(LONGEST);
@@ -91,6 +91,7 @@ fn run(target: &Target, share: Duration, seed: u64, crashes: &Path) -> Result<u6
                 Err(_) => "panicked",
                 Ok(_) if start.elapsed() > SLOW => "took more than 5 s",
                 Ok(true) => {
+                    accepted += 1;
                     mutator.keep(input);
                     continue;
                 }
@@ -103,5 +104,5 @@ fn run(target: &Target, share: Duration, seed: u64, crashes: &Path) -> Result<u6
             return Err(format!("{what} on input {inputs} of seed {seed}, kept in {place}"));
         }
     }
-    Ok(inputs)
+    Ok((inputs, accepted))
 }

@@ -1,7 +1,9 @@
 //! What is fuzzed: each decoder with the valid bytes it starts from.
 
+mod disk;
 mod kernel;
 mod lov;
+mod session;
 mod store;
 mod wire;
 
@@ -20,6 +22,8 @@ pub fn all() -> Vec<Target> {
     all.extend(lov::targets());
     all.extend(store::targets());
     all.extend(kernel::targets());
+    all.extend(disk::targets());
+    all.extend(session::targets());
     all
 }
 
