@@ -7,6 +7,11 @@ pub(crate) trait Link: Send + Sync {
     /// Hands a frame over, never blocks. `false`: the transport is gone and the frame with it; the
     /// session hears of the loss separately.
     fn send(&self, frame: Frame) -> bool;
+    /// Like [`Link::send`] when nothing else is expected to follow soon: the sender's own thread
+    /// rather writes it than have it wait for company.
+    fn send_now(&self, frame: Frame) -> bool {
+        self.send(frame)
+    }
     /// Ends the transport; both sessions hear of it.
     fn close(&self, why: &str);
 }

@@ -232,11 +232,11 @@ impl SessionInner {
         }
         match header.opcode.get() {
             ops::session::PING => {
-                self.transmit(Frame::bare(header.reply(0)));
+                self.transmit(Frame::bare(header.reply(0)), false);
                 Ok(())
             }
             ops::session::DISCONNECT => {
-                self.transmit(Frame::bare(header.reply(0)));
+                self.transmit(Frame::bare(header.reply(0)), false);
                 self.end(Closed::Goodbye, "goodbye");
                 Ok(())
             }
@@ -268,7 +268,7 @@ impl SessionInner {
             let again = state.kept[at].1.clone();
             drop(state);
             up(&server.counters.repeated);
-            self.transmit(again);
+            self.transmit(again, false);
             return Ok(());
         }
         if state.running.len() >= usize::from(server.options.credits.max(1)) {
@@ -300,12 +300,14 @@ impl SessionInner {
         }
         let most = self.server.upgrade().map_or(1, |s| usize::from(s.options.credits.max(1)));
         state.keep(&frame, most);
+        // A client that waits for this one reply alone waits for its latency.
+        let last = state.running.is_empty();
         drop(state);
-        self.transmit(frame);
+        self.transmit(frame, last);
     }
 
     /// Puts a frame on the transport there is; without one it is dropped (the client asks again).
-    fn transmit(&self, mut frame: Frame) {
+    fn transmit(&self, mut frame: Frame, now: bool) {
         let Some(link) = self.state.lock().link.clone() else { return };
         let header = &mut frame.header;
         header.session = self.id.into();
@@ -315,7 +317,11 @@ impl SessionInner {
             up(&server.counters.replies);
             add(&server.counters.bytes_out, frame.body.len() + frame.bulk_len());
         }
-        link.send(frame);
+        if now {
+            link.send_now(frame)
+        } else {
+            link.send(frame)
+        };
     }
 
     fn call_back(&self, opcode: u16, body: Vec<u8>, timeout: Duration, done: CallDone) {

@@ -72,13 +72,17 @@ pub(crate) struct Outbox {
     /// Locked only by the thread that set `writing`.
     current: Mutex<Current>,
     waiting: AtomicUsize,
-    /// Whether senders write themselves: quicker for one, while the task's writes carry more.
+    /// Whether senders always write themselves: quicker for one, while the task's writes carry more.
     straight: bool,
 }
 
 impl Link for Outbox {
     fn send(&self, frame: Frame) -> bool {
-        self.put(frame)
+        self.put(frame, self.straight)
+    }
+
+    fn send_now(&self, frame: Frame) -> bool {
+        self.put(frame, true)
     }
 
     fn close(&self, why: &str) {
@@ -98,7 +102,7 @@ impl Outbox {
         }
     }
 
-    fn put(&self, mut frame: Frame) -> bool {
+    fn put(&self, mut frame: Frame, now: bool) -> bool {
         let bulk_len = frame.bulk_len();
         frame.header.seal(&frame.body, bulk_len as u32);
         let mut queue = self.queue.lock();
@@ -112,7 +116,7 @@ impl Outbox {
         if queue.writing || queue.corked {
             return true;
         }
-        if self.straight {
+        if now {
             queue.writing = true;
             drop(queue);
             self.write_out();
