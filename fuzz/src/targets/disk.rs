@@ -5,7 +5,7 @@ use super::{Target, tagged_zeros};
 use mds::record;
 use oss::{Boot, OstLabel};
 use proto::layout::ObjectId;
-use proto::{Fid, Wire};
+use proto::{Fid, FileKind, Layout, Wire};
 use std::path::Path;
 
 /// Longest all-zero record tried when looking for a valid one, in bytes.
@@ -53,12 +53,12 @@ pub fn targets() -> Vec<Target> {
     let mut all = records! {
         "mds Inode": record::Inode,
         "mds Home": record::Home,
-        "mds Dent": record::Dent,
-        "mds Garbage": record::Garbage,
         "mds Xattrs": record::Xattrs,
         "mds Replies": record::Replies,
     };
     all.extend([
+        Target { name: "mds Dent", corpus: dents, decode: record::<record::Dent> },
+        Target { name: "mds Garbage", corpus: garbage, decode: record::<record::Garbage> },
         Target { name: "mds key of an entry", corpus: entries, decode: entry },
         Target { name: "mds ACL", corpus: acls, decode: acl },
         Target { name: "mds label", corpus: mdt_labels, decode: |b| sealed(b, mdt_label) },
@@ -72,6 +72,15 @@ pub fn targets() -> Vec<Target> {
 
 fn object() -> ObjectId {
     ObjectId { fid: Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 }, comp: 1, stripe: 2 }
+}
+
+fn dents() -> Vec<Vec<u8>> {
+    vec![record::encode(&record::Dent { fid: object().fid, kind: FileKind::Regular })]
+}
+
+fn garbage() -> Vec<Vec<u8>> {
+    let layout = Layout { generation: 1, stripe_size: 1 << 20, osts: vec![3, 0, 2] };
+    vec![record::encode(&record::Garbage { layout })]
 }
 
 fn entries() -> Vec<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use super::{Target, tagged_zeros};
 use proto::frame::{HEADER_LEN, Header};
-use proto::{Wire, mds, mgs, oss};
+use proto::{Layout, Wire, mds, mgs, oss};
 
 /// Longest all-zero body tried when looking for a valid one, in bytes.
 const LONGEST: usize = 320;
@@ -19,6 +19,7 @@ macro_rules! messages {
         pub fn targets() -> Vec<Target> {
             vec![
                 Target { name: "frame header", corpus: headers, decode: header },
+                Target { name: "layout::Layout", corpus: layouts, decode: roundtrip::<Layout> },
                 $(Target {
                     name: $name,
                     corpus: || tagged_zeros(roundtrip::<$type>, LONGEST),
@@ -42,7 +43,6 @@ messages! {
     "mds::DirEntry": mds::DirEntry,
     "attr::Attr": proto::attr::Attr,
     "attr::SetAttr": proto::attr::SetAttr,
-    "layout::Layout": proto::Layout,
     "layout::LayoutSpec": proto::layout::LayoutSpec,
     "oss::Read": oss::Read,
     "oss::ReadReply": oss::ReadReply,
@@ -57,6 +57,10 @@ messages! {
     "oss::Seek": oss::Seek,
     "oss::CopyReq": oss::CopyReq,
     "oss::Allocate": oss::Allocate,
+}
+
+fn layouts() -> Vec<Vec<u8>> {
+    vec![Layout { generation: 1, stripe_size: 1 << 20, osts: vec![3, 0, 2] }.to_bytes()]
 }
 
 fn headers() -> Vec<Vec<u8>> {

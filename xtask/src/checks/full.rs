@@ -46,6 +46,7 @@ fn run(cx: &Cx) -> Result<()> {
     });
     ensure!(filled, "it cannot be filled");
     cx.case("what was synced is there", || same("kept", &std::fs::read(&file)?, &kept));
+    cx.case("a write error is reported once", || reported_once(&dir));
     cx.case("reads and statfs work", || {
         let stat = rustix::fs::statvfs(&fs.mnt)?;
         let free = stat.f_bavail * stat.f_frsize;
@@ -78,6 +79,26 @@ fn run(cx: &Cx) -> Result<()> {
         Ok(())
     });
     cx.case("down and fsck", || fs.down_and_check());
+    Ok(())
+}
+
+/// Of an open file with bytes that found no room, write, fsync or close says so, and only once.
+fn reported_once(dir: &Path) -> Result<()> {
+    let path = dir.join("once");
+    let mut file = std::fs::File::create(&path)?;
+    let mut failures = 0;
+    for _ in 0..DISK / FILE as u64 {
+        if file.write_all(&vec![1; FILE]).is_err() {
+            failures += 1;
+            break;
+        }
+    }
+    failures += u32::from(file.sync_all().is_err());
+    ensure!(failures > 0, "neither write nor fsync said that there is no room");
+    // Nothing was written since, so there is nothing left to complain about.
+    file.sync_all().context("the same error is reported again")?;
+    drop(file);
+    std::fs::remove_file(&path)?;
     Ok(())
 }
 

@@ -167,8 +167,33 @@ fn promises(files: &[PathBuf]) -> Result<()> {
     if named.is_empty() {
         bail!("docs/semantics.md names no test");
     }
+    let untested: Vec<_> =
+        items(&text).into_iter().filter(|i| i.lines().flat_map(named_tests).count() == 0).collect();
+    if !untested.is_empty() {
+        bail!("promises without a test:\n{}", untested.join("\n"));
+    }
     let absent: Vec<_> = named.iter().filter(|n| !known.contains(n.as_str())).collect();
     if absent.is_empty() { Ok(()) } else { bail!("no such test or check: {absent:?}") }
+}
+
+/// The items of the lists, each with the lines that belong to it.
+fn items(text: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("- ") {
+            items.push(line.to_owned());
+            inside = true;
+        } else if inside && line.starts_with("  ") {
+            if let Some(item) = items.last_mut() {
+                item.push('\n');
+                item.push_str(line);
+            }
+        } else {
+            inside = false;
+        }
+    }
+    items
 }
 
 fn named_tests(line: &str) -> Vec<String> {
@@ -199,7 +224,7 @@ fn known_tests(files: &[PathBuf]) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{dependencies, named_tests};
+    use super::{dependencies, items, named_tests};
 
     #[test]
     fn dependencies_are_those_of_the_plain_section() {
@@ -211,6 +236,7 @@ mod tests {
     #[test]
     fn promised_tests_are_found() {
         assert_eq!(named_tests("Renames are atomic. Tests: `a::b`, `c`"), ["b", "c"]);
+        assert_eq!(items("# h\n- a\n  b\n\n- c\ntext\n  d"), ["- a\n  b", "- c"]);
         assert_eq!(named_tests("uses `x` without a word"), Vec::<String>::new());
     }
 }

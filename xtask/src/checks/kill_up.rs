@@ -3,8 +3,9 @@
 
 use crate::cx::Cx;
 use crate::durable::{self, Writer};
-use crate::fs::{Fs, running};
+use crate::fs::{Fs, running, same};
 use crate::plan::{Check, Need};
+use crate::random::Random;
 use anyhow::Result;
 
 pub const CHECK: Check = Check {
@@ -36,6 +37,7 @@ fn run(cx: &Cx) -> Result<()> {
             Ok(())
         });
     }
+    cx.case("syncfs, then kill -9", || synced(&mut fs, cx.seed()));
     cx.case("down and fsck", || fs.down_and_check());
     cx.case("checked stopped after a kill", || {
         fs.up()?;
@@ -46,5 +48,23 @@ fn run(cx: &Cx) -> Result<()> {
         cx.cmd("umount").arg("-l").arg(&fs.mnt).run()?;
         fs.fsck()
     });
+    Ok(())
+}
+
+/// What syncfs returned for is there, though no file was synced by itself.
+fn synced(fs: &mut Fs, seed: u64) -> Result<()> {
+    let mut random = Random::new(seed);
+    let dir = fs.mnt.join("synced");
+    std::fs::create_dir(&dir)?;
+    let contents: Vec<_> = [10, 5_000, 100_000, 3_000_000].map(|n| random.bytes(n)).to_vec();
+    for (n, content) in contents.iter().enumerate() {
+        std::fs::write(dir.join(n.to_string()), content)?;
+    }
+    rustix::fs::syncfs(std::fs::File::open(&dir)?)?;
+    fs.kill()?;
+    fs.up()?;
+    for (n, content) in contents.iter().enumerate() {
+        same(&format!("file {n}"), &std::fs::read(dir.join(n.to_string()))?, content)?;
+    }
     Ok(())
 }

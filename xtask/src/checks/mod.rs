@@ -12,6 +12,7 @@ mod git;
 mod holes;
 mod hygiene;
 mod inputs;
+mod integrity;
 mod kill_servers;
 mod kill_up;
 mod lint;
@@ -58,6 +59,7 @@ pub const ALL: &[&Check] = &[
     &times::CHECK,
     &locks::CHECK,
     &full::CHECK,
+    &integrity::CHECK,
     &user_mount::CHECK,
     &inputs::CHECK,
     &net::CHECK,
