@@ -3,7 +3,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use net::{ClusterKey, Endpoint, NetError};
 use proto::Errno;
+
+/// Where the targets of a file system are found.
+#[derive(Clone, Debug)]
+pub enum Mgs {
+    /// Addresses of the management service, tried in order.
+    At(Vec<Endpoint>),
+    /// The targets themselves, without an MGS (embedded use, tests): name (`MDT0000`, `OST0003`)
+    /// and address.
+    Targets {
+        /// The file system.
+        fs: [u8; 16],
+        /// One MDT and any number of OSTs.
+        targets: Vec<(String, Endpoint)>,
+    },
+}
 
 /// When reading a file moves its access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -42,6 +58,8 @@ pub struct Options {
     pub atime: Atime,
     /// No write-behind and no caching at all: as if the client were never alone.
     pub write_through: bool,
+    /// Only looks at the state of servers: counts as nobody the files are shared with.
+    pub observer: bool,
 }
 
 impl Default for Options {
@@ -58,6 +76,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(30),
             atime: Atime::default(),
             write_through: false,
+            observer: false,
         }
     }
 }
@@ -65,6 +84,10 @@ impl Default for Options {
 /// What a client needs to start.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
+    /// Where the targets are.
+    pub mgs: Mgs,
+    /// The cluster's key, for TCP.
+    pub key: Option<ClusterKey>,
     /// Directory that becomes the root, from the file system's root.
     pub subdir: Option<PathBuf>,
     /// Host and process, for `status`.
@@ -84,7 +107,7 @@ pub enum ClientError {
         /// Where it was sought.
         address: String,
         /// What happened.
-        why: String,
+        why: NetError,
     },
     /// The configuration lacks a target.
     #[error("{0}")]

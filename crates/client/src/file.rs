@@ -1,9 +1,19 @@
 //! Open files.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use bytes::Bytes;
-use proto::{Attr, Errno, Fid};
+use parking_lot::Mutex;
+use proto::{Attr, Errno, Fid, SetAttr};
+
+use crate::ahead::Stream;
+use crate::client::Client;
+use crate::core::Core;
+use crate::inode::{Inode, Place};
+use crate::mdt::own_cred;
+use crate::worker::Closing;
+use crate::write::{At, How};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,63 +91,196 @@ pub enum Whence {
 }
 
 /// An open regular file. Dropping it without [`OpenFile::release`] releases it too.
-#[derive(Debug)]
-pub struct OpenFile {}
+pub struct OpenFile {
+    client: Client,
+    inode: Arc<Inode>,
+    handle: u64,
+    flags: OpenFlags,
+    stream: Mutex<Stream>,
+    /// How many failures of the file this open file has told, or came after.
+    told: AtomicU64,
+    released: AtomicBool,
+}
 
-const LATER: Errno = Errno::ENOSYS;
+impl std::fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut f = f.debug_struct("OpenFile");
+        f.field("fid", &self.inode.fid).field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
 
 impl OpenFile {
+    pub(crate) fn new(
+        client: Client,
+        inode: Arc<Inode>,
+        handle: u64,
+        flags: OpenFlags,
+    ) -> OpenFile {
+        let told = AtomicU64::new(inode.st.lock().failures);
+        let released = AtomicBool::new(false);
+        OpenFile { client, inode, handle, flags, stream: Mutex::default(), told, released }
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.client.core()
+    }
+
+    /// EBADF after release.
+    fn usable(&self) -> Result<(), Errno> {
+        if self.released.load(SeqCst) { Err(Errno::EBADF) } else { Ok(()) }
+    }
+
+    /// EBADF unless open for writing.
+    fn writable(&self) -> Result<(), Errno> {
+        if self.flags.write { self.usable() } else { Err(Errno::EBADF) }
+    }
+
+    /// An error of write-behind nobody was told by this open file yet (invariant 6).
+    fn failure(&self) -> Result<(), Errno> {
+        let st = self.inode.st.lock();
+        let told = self.told.swap(st.failures, SeqCst);
+        match st.failure {
+            Some(e) if told != st.failures => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn how(&self) -> How {
+        How { direct: self.flags.direct, sync: self.flags.sync }
+    }
+
+    /// After a write: O_SYNC.
+    fn written(&self) -> Result<(), Errno> {
+        if !self.flags.sync {
+            return Ok(());
+        }
+        self.core().fsync(&self.inode, true)?;
+        self.failure()
+    }
+
     /// The file.
     pub fn fid(&self) -> Fid {
-        Fid::NONE
+        self.inode.fid
     }
-    /// Attributes, as [`crate::Client::getattr`] but without a message while SOLE.
+
+    /// How it was opened.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// Attributes, as [`Client::getattr`] but without a message while SOLE.
     pub fn attr(&self) -> Result<Attr, Errno> {
-        Err(LATER)
+        let core = self.core();
+        {
+            let st = self.inode.st.lock();
+            let known = st.epoch == core.epoch() && !matches!(st.place, Place::Unknown);
+            if core.caching() && known {
+                return Ok(st.show());
+            }
+        }
+        self.client.getattr(&own_cred(), self.inode.fid)
     }
+
     /// Reads at `offset`; fewer bytes only at the end of the file.
-    pub fn read(&self, _offset: u64, _into: &mut [u8]) -> Result<usize, Errno> {
-        Err(LATER)
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        self.usable()?;
+        let direct = self.flags.direct;
+        let n = self.core().read(&self.inode, &self.stream, offset, into, direct)?;
+        if !self.flags.noatime {
+            self.core().accessed(&self.inode);
+        }
+        Ok(n)
     }
+
     /// Writes all of `data` at `offset`; the number of bytes.
-    pub fn write(&self, _offset: u64, _data: Data<'_>) -> Result<usize, Errno> {
-        Err(LATER)
+    pub fn write(&self, offset: u64, data: Data<'_>) -> Result<usize, Errno> {
+        self.writable()?;
+        let len = data.as_slice().len();
+        self.core().write(&self.inode, At::Offset(offset), data, self.how())?;
+        self.written()?;
+        Ok(len)
     }
+
     /// Writes at the end of the file (O_APPEND); where it began.
-    pub fn append(&self, _data: Data<'_>) -> Result<u64, Errno> {
-        Err(LATER)
+    pub fn append(&self, data: Data<'_>) -> Result<u64, Errno> {
+        self.writable()?;
+        let at = self.core().write(&self.inode, At::End, data, self.how())?;
+        self.written()?;
+        Ok(at)
     }
-    /// close(2) of a descriptor: written bytes are with their servers, and an error of an earlier
-    /// write is told, once (invariant 6).
+
+    /// close(2) of a descriptor: bytes of striped files are with their OSTs, and an error of an
+    /// earlier write is told, once (invariant 6). Inline data goes with the release; where that
+    /// ever failed it goes here.
     pub fn flush(&self) -> Result<(), Errno> {
-        Err(LATER)
+        self.usable()?;
+        let core = self.core();
+        core.drain(&self.inode);
+        if core.careful.load(SeqCst) || !core.caching() {
+            core.tell(&self.inode, false, false)?;
+            core.careful.store(false, SeqCst);
+        }
+        self.failure()
     }
+
     /// fsync(2), or fdatasync(2) with `datasync`.
-    pub fn fsync(&self, _datasync: bool) -> Result<(), Errno> {
-        Err(LATER)
+    pub fn fsync(&self, datasync: bool) -> Result<(), Errno> {
+        self.usable()?;
+        let outcome = self.core().fsync(&self.inode, datasync);
+        let told = self.failure();
+        outcome.and(told)
     }
+
     /// The last descriptor is gone. Does not wait for servers; later calls answer EBADF.
-    pub fn release(&self) {}
+    pub fn release(&self) {
+        if !self.released.swap(true, SeqCst) {
+            // Fails only after the client ended, and its session with it.
+            let _ = self.core().closings.send(Closing::File(self.inode.clone(), self.handle));
+        }
+    }
+
     /// ftruncate(2).
-    pub fn truncate(&self, _size: u64) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn truncate(&self, size: u64) -> Result<Attr, Errno> {
+        self.writable()?;
+        self.client.setattr(&own_cred(), self.inode.fid, SetAttr::size(size), Some(self))
     }
+
     /// fallocate(2); EOPNOTSUPP for what is not in [`FallocMode`] is the caller's.
-    pub fn fallocate(&self, _mode: FallocMode, _offset: u64, _len: u64) -> Result<(), Errno> {
-        Err(LATER)
+    pub fn fallocate(&self, mode: FallocMode, offset: u64, len: u64) -> Result<(), Errno> {
+        self.writable()?;
+        self.core().fallocate(&self.inode, mode, offset, len)?;
+        self.written()
     }
+
     /// lseek(2) with SEEK_DATA or SEEK_HOLE; ENXIO.
-    pub fn seek(&self, _offset: u64, _whence: Whence) -> Result<u64, Errno> {
-        Err(LATER)
+    pub fn seek(&self, offset: u64, whence: Whence) -> Result<u64, Errno> {
+        self.usable()?;
+        self.core().seek(&self.inode, offset, whence == Whence::Hole)
     }
+
     /// copy_file_range(2): bytes copied, fewer at the end of `self`.
     pub fn copy_range(
         &self,
-        _offset: u64,
-        _to: &Arc<OpenFile>,
-        _to_offset: u64,
-        _len: u64,
+        offset: u64,
+        to: &Arc<OpenFile>,
+        to_offset: u64,
+        len: u64,
     ) -> Result<u64, Errno> {
-        Err(LATER)
+        self.usable()?;
+        to.writable()?;
+        let target = (&to.inode, to_offset);
+        let n = self.core().copy((&self.inode, offset), target, len, to.how())?;
+        to.written()?;
+        Ok(n)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.release();
     }
 }

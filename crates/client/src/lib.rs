@@ -12,17 +12,42 @@
 //! 3. `Inode::st`: the in-memory state of one file; never held over an RPC.
 //! 4. leaves: budget, OST permits, lock table, statistics.
 
+mod ahead;
+mod atime;
+mod budget;
+mod client;
 mod config;
+mod connect;
+mod core;
+mod counters;
+mod cut;
+mod events;
 mod file;
+mod gather;
+mod inode;
 mod listener;
+mod load;
 mod locks;
+mod mdt;
 mod meta;
+mod ost;
+mod push;
+mod ranges;
 pub mod raw;
+mod read;
+mod registry;
+mod resize;
+mod space;
 mod stats;
+mod tell;
+mod types;
+mod worker;
+mod write;
 
-pub use config::{Atime, ClientConfig, ClientError, Options};
+pub use client::Client;
+pub use config::{Atime, ClientConfig, ClientError, Mgs, Options};
 pub use file::{Data, FallocMode, OpenFile, OpenFlags, Whence};
 pub use listener::Listener;
-pub use locks::CancelToken;
-pub use meta::{Client, Created, Dir, LayoutInfo, Space};
+pub use locks::{CancelToken, F_RDLCK, F_UNLCK, F_WRLCK};
 pub use stats::Stats;
+pub use types::{Created, Dir, LayoutInfo, Space};

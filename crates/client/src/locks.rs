@@ -1,42 +1,220 @@
 //! fcntl and flock locks.
+//!
+//! Role: locks live on the MDT; what is held is noted here, so that it can be taken again when the
+//! MDT restarts. Never does: decide a conflict.
 
-use proto::mds::{Cred, LockDesc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::mds::{Cred, LockDesc, Op, Res};
 use proto::{Errno, Fid};
 
-use crate::Client;
+use crate::client::Client;
+use crate::core::Core;
+use crate::mdt::own_cred;
+
+/// `F_RDLCK`, as Linux numbers it.
+pub const F_RDLCK: u8 = 0;
+/// `F_WRLCK`.
+pub const F_WRLCK: u8 = 1;
+/// `F_UNLCK`.
+pub const F_UNLCK: u8 = 2;
+
+/// A file and who holds locks on it: class and owner.
+type Key = (Fid, u8, u64);
+
+/// Locks held.
+#[derive(Default)]
+pub(crate) struct LockTable {
+    held: Mutex<BTreeMap<Key, Vec<LockDesc>>>,
+}
+
+impl LockTable {
+    /// A lock was granted, or given back (F_UNLCK).
+    pub(crate) fn note(&self, fid: Fid, lock: &LockDesc) {
+        let key = (fid, lock.class, lock.owner);
+        let mut held = self.held.lock();
+        let mut runs = held.remove(&key).unwrap_or_default();
+        runs = runs.into_iter().flat_map(|old| without(old, lock.start, lock.end)).collect();
+        if lock.kind != F_UNLCK {
+            runs.push(lock.clone());
+        }
+        if !runs.is_empty() {
+            held.insert(key, runs);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<(Fid, LockDesc)> {
+        let held = self.held.lock();
+        held.iter().flat_map(|((fid, ..), runs)| runs.iter().map(|l| (*fid, l.clone()))).collect()
+    }
+}
+
+/// What is left of a lock when `[start, end]` goes.
+fn without(lock: LockDesc, start: u64, end: u64) -> Vec<LockDesc> {
+    if lock.end < start || lock.start > end {
+        return vec![lock];
+    }
+    let mut left = Vec::new();
+    if lock.start < start {
+        left.push(LockDesc { end: start - 1, ..lock.clone() });
+    }
+    if lock.end > end {
+        left.push(LockDesc { start: end + 1, ..lock });
+    }
+    left
+}
+
+/// Who waits, so that the wait can be ended.
+struct Waiting {
+    core: Arc<Core>,
+    fid: Fid,
+    owner: u64,
+    class: u8,
+}
+
+#[derive(Default)]
+struct Token {
+    cancelled: bool,
+    waiting: Option<Waiting>,
+}
 
 /// Ends the wait of a [`Client::setlk`] from another thread.
-#[derive(Debug, Default)]
-pub struct CancelToken {}
+#[derive(Default)]
+pub struct CancelToken {
+    inner: Mutex<Token>,
+}
 
 impl CancelToken {
     /// A token for one call.
     pub fn new() -> CancelToken {
         CancelToken::default()
     }
-    /// The waiting call answers EINTR soon; before or after the wait: no effect.
-    pub fn cancel(&self) {}
+
+    /// The call answers EINTR soon, also when it begins to wait only later; a call that has its
+    /// lock already is not harmed.
+    pub fn cancel(&self) {
+        let mut token = self.inner.lock();
+        token.cancelled = true;
+        if let Some(w) = &token.waiting {
+            w.core.mention(Op::CancelLock { fid: w.fid, owner: w.owner, class: w.class });
+        }
+    }
+}
+
+impl std::fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CancelToken").field("cancelled", &self.inner.lock().cancelled).finish()
+    }
 }
 
 impl Client {
     /// Takes or (F_UNLCK) gives back a lock; with `wait` until it is free: EAGAIN, EDEADLK, EINTR.
     pub fn setlk(
         &self,
-        _cred: &Cred,
-        _fid: Fid,
-        _lock: LockDesc,
-        _wait: bool,
-        _cancel: Option<&CancelToken>,
+        cred: &Cred,
+        fid: Fid,
+        lock: LockDesc,
+        wait: bool,
+        cancel: Option<&CancelToken>,
     ) -> Result<(), Errno> {
-        Err(Errno::ENOSYS)
+        let core = self.core();
+        if lock.kind == F_UNLCK {
+            // What was written under the lock must be seen by who takes it next.
+            if let Some(inode) = core.registry.find(fid).filter(|_| !core.caching()) {
+                core.drain(&inode);
+            }
+        }
+        let answer = self.take_lock(cred, fid, &lock, false);
+        let answer = match answer {
+            Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, &lock, cancel),
+            other => other,
+        };
+        answer.map(|()| core.locks.note(fid, &lock))
     }
-    /// The first lock in the way of `lock`.
-    pub fn getlk(
+
+    fn take_lock(&self, cred: &Cred, fid: Fid, lock: &LockDesc, wait: bool) -> Result<(), Errno> {
+        let op = Op::Lock { fid, lock: lock.clone(), wait };
+        match self.core().mdt.one(cred, op)? {
+            Res::Done {} => Ok(()),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Waits at the MDT, as long as it takes.
+    fn wait_lock(
         &self,
-        _cred: &Cred,
-        _fid: Fid,
-        _lock: LockDesc,
-    ) -> Result<Option<LockDesc>, Errno> {
-        Err(Errno::ENOSYS)
+        cred: &Cred,
+        fid: Fid,
+        lock: &LockDesc,
+        cancel: Option<&CancelToken>,
+    ) -> Result<(), Errno> {
+        let core = self.core();
+        loop {
+            if let Some(token) = cancel {
+                let mut token = token.inner.lock();
+                if token.cancelled {
+                    return Err(Errno::EINTR);
+                }
+                let (owner, class) = (lock.owner, lock.class);
+                token.waiting = Some(Waiting { core: core.clone(), fid, owner, class });
+            }
+            let op = Op::Lock { fid, lock: lock.clone(), wait: true };
+            let answer = core.mdt.wait_one(cred, op);
+            if let Some(token) = cancel {
+                token.inner.lock().waiting = None;
+            }
+            match answer {
+                Ok(Some(Res::Done {})) => return Ok(()),
+                Ok(Some(_)) => return Err(Errno::EPROTO),
+                Err(e) => return Err(e),
+                // The request's time ran out, the lock's did not: the old wait ends, a new begins.
+                Ok(None) => {
+                    let (owner, class) = (lock.owner, lock.class);
+                    core.mdt.one(&own_cred(), Op::CancelLock { fid, owner, class })?;
+                }
+            }
+        }
+    }
+
+    /// The first lock in the way of `lock`.
+    pub fn getlk(&self, cred: &Cred, fid: Fid, lock: LockDesc) -> Result<Option<LockDesc>, Errno> {
+        match self.core().mdt.one(cred, Op::TestLock { fid, lock })? {
+            Res::Conflict { lock } => Ok(lock),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proto::mds::L_POSIX;
+
+    proptest! {
+        /// Against an array of bytes, each with its lock.
+        #[test]
+        fn held_locks_are_what_was_granted(
+            steps in proptest::collection::vec((0u64..40, 0u64..12, 0u8..3), 0..30),
+        ) {
+            let table = LockTable::default();
+            let mut model = vec![F_UNLCK; 64];
+            for (start, len, kind) in steps {
+                let end = start + len;
+                let lock = LockDesc { class: L_POSIX, kind, start, end, owner: 1, pid: 1 };
+                table.note(Fid::ROOT, &lock);
+                model[start as usize..=end as usize].fill(kind);
+            }
+            let mut found = vec![F_UNLCK; 64];
+            for (_, l) in table.all() {
+                for b in &mut found[l.start as usize..=l.end as usize] {
+                    prop_assert_eq!(*b, F_UNLCK);
+                    *b = l.kind;
+                }
+            }
+            prop_assert_eq!(found, model);
+        }
     }
 }

@@ -1,235 +1,345 @@
-//! The client and its metadata operations.
+//! Metadata operations: each is one message, its answer merged with what is known here.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::attr::{S_OPENED, S_SIZE};
 use proto::layout::LayoutSpec;
-use proto::mds::{Cred, DirEntry};
-use proto::{Attr, Errno, Fid, Layout, SetAttr};
+use proto::mds::{C_OPEN, C_TMPFILE, C_TRUNC, Cred, O_READ, O_WRITE, Op, OpenInfo, RD_PLUS, Res};
+use proto::wire::List;
+use proto::{Attr, Errno, Fid, FileKind, SetAttr};
 
-use crate::{ClientConfig, ClientError, Listener, OpenFile, OpenFlags, Options, Stats};
+use crate::client::Client;
+use crate::mdt::own_cred;
+use crate::resize::attr_of;
+use crate::types::{Created, Dir, LayoutInfo, Space};
+use crate::{OpenFile, OpenFlags};
 
-/// A mounted file system. Clones are the same client.
-#[derive(Clone)]
-pub struct Client {}
-
-/// What [`Client::create`] did.
-#[derive(Debug)]
-pub struct Created {
-    /// The inode.
-    pub attr: Attr,
-    /// Whether it is new.
-    pub created: bool,
-    /// The open file, when asked for.
-    pub file: Option<Arc<OpenFile>>,
+fn wire_flags(open: OpenFlags) -> u32 {
+    (u32::from(open.read) * O_READ) | (u32::from(open.write) * O_WRITE)
 }
-
-/// A part of a directory, without `.` and `..`.
-#[derive(Clone, Debug)]
-pub struct Dir {
-    /// Entries in cookie order.
-    pub entries: Vec<DirEntry>,
-    /// Whether the directory ends here.
-    pub end: bool,
-}
-
-/// Layout of a file, wish of a file without objects, or default of a directory.
-#[derive(Clone, Debug)]
-pub struct LayoutInfo {
-    /// Where the data lies.
-    pub layout: Option<Layout>,
-    /// What is wished.
-    pub spec: Option<LayoutSpec>,
-}
-
-/// Space of the file system; bytes and inodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes over all OSTs.
-    pub total: u64,
-    /// Bytes free.
-    pub free: u64,
-    /// Bytes free for users.
-    pub available: u64,
-    /// Inodes.
-    pub files: u64,
-    /// Inodes free.
-    pub files_free: u64,
-}
-
-const LATER: Errno = Errno::ENOSYS;
 
 impl Client {
-    /// Connects to all targets.
-    pub fn connect(_config: ClientConfig) -> Result<Client, ClientError> {
-        Err(ClientError::Request { what: "connecting", errno: LATER })
+    /// One operation.
+    fn ask(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
+        self.core().mdt.one(cred, op)
     }
-    /// The root (or the sub-directory mounted as such), as it was at connect.
-    pub fn root(&self) -> Attr {
-        unreachable!()
+
+    /// One operation that answers attributes.
+    fn ask_attr(&self, cred: &Cred, op: Op) -> Result<Attr, Errno> {
+        let epoch = self.core().epoch();
+        let attr = match self.ask(cred, op)? {
+            Res::Attr { attr } | Res::Entry { attr, .. } => attr,
+            _ => return Err(Errno::EPROTO),
+        };
+        self.core().settle(attr, epoch)
     }
-    /// Flushes everything, gives back handles and says goodbye. Errors are those of the flush.
-    pub fn shutdown(&self) -> Result<(), Errno> {
-        Err(LATER)
+
+    /// One operation that answers bytes.
+    fn ask_data(&self, cred: &Cred, op: Op) -> Result<Bytes, Errno> {
+        match self.ask(cred, op)? {
+            Res::Data { data } => Ok(data),
+            _ => Err(Errno::EPROTO),
+        }
     }
-    /// Who is told about leases; set before the first call that fills a cache above.
-    pub fn set_listener(&self, _listener: Arc<dyn Listener>) {}
-    /// Whether this client is alone and may cache everything.
-    pub fn is_sole(&self) -> bool {
-        false
-    }
-    /// Changes whenever caches must be dropped: what was learned before a change must not be
-    /// cached after it.
-    pub fn cache_epoch(&self) -> u64 {
-        0
-    }
-    /// Counters.
-    pub fn stats(&self) -> Stats {
-        Stats::default()
-    }
-    /// The settings in force.
-    pub fn options(&self) -> &Options {
-        unreachable!()
-    }
+
     /// Resolves a name (`.` and `..` too).
-    pub fn lookup(&self, _cred: &Cred, _dir: Fid, _name: &[u8]) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn lookup(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        self.ask_attr(cred, Op::Lookup { dir, name: name.to_vec() })
     }
+
     /// Attributes; size and times include what this client wrote and did not report yet.
-    pub fn getattr(&self, _cred: &Cred, _fid: Fid) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn getattr(&self, cred: &Cred, fid: Fid) -> Result<Attr, Errno> {
+        self.ask_attr(cred, Op::GetAttr { fid })
     }
+
     /// Changes attributes. With S_SIZE the data is cut too. `file`: an open file of the caller
     /// (ftruncate: no permission check on the size, when it is open for writing).
     pub fn setattr(
         &self,
-        _cred: &Cred,
-        _fid: Fid,
-        _set: SetAttr,
-        _file: Option<&OpenFile>,
+        cred: &Cred,
+        fid: Fid,
+        mut set: SetAttr,
+        file: Option<&OpenFile>,
     ) -> Result<Attr, Errno> {
-        Err(LATER)
+        if file.is_some_and(|f| f.flags().write) {
+            set.valid |= S_OPENED;
+        }
+        let core = self.core();
+        let inode = match file {
+            Some(file) => Some(file.inode().clone()),
+            None => core.registry.find(fid),
+        };
+        if let Some(inode) = inode {
+            return core.set_file(cred, &inode, set);
+        }
+        if set.valid & S_SIZE == 0 {
+            return self.ask_attr(cred, Op::SetAttr { fid, set });
+        }
+        let attr = attr_of(self.ask(cred, Op::GetAttr { fid })?)?;
+        match attr.kind() {
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        let inode = core.registry.get(&attr);
+        let outcome = core.set_file(cred, &inode, set);
+        core.registry.rest(&inode);
+        outcome
     }
+
     /// Makes an inode of any kind (`mode` carries the type; `target` for symlinks), or with
     /// `open` creates and opens a regular file. `flags`: `C_EXCL`, `C_TRUNC` of [`proto::mds`]
     /// (C_OPEN is set by `open`).
     pub fn create(
         &self,
-        _cred: &Cred,
-        _dir: Fid,
-        _name: &[u8],
-        _mode: u32,
-        _umask: u32,
-        _rdev: u64,
-        _target: &[u8],
-        _flags: u8,
-        _open: Option<OpenFlags>,
+        cred: &Cred,
+        dir: Fid,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        rdev: u64,
+        target: &[u8],
+        flags: u8,
+        open: Option<OpenFlags>,
     ) -> Result<Created, Errno> {
-        Err(LATER)
+        let core = self.core();
+        let epoch = core.epoch();
+        let op = Op::Create {
+            dir,
+            name: name.to_vec(),
+            fid: core.mdt.fid()?,
+            mode,
+            umask,
+            rdev,
+            target: target.to_vec(),
+            // Cutting an existing file is this client's work: its objects go first.
+            flags: (flags & !C_TRUNC & !C_OPEN) | if open.is_some() { C_OPEN } else { 0 },
+            open: open.map_or(0, wire_flags),
+        };
+        let (attr, created, info) = match self.ask(cred, op)? {
+            Res::Entry { attr, created, open } => (attr, created, open),
+            _ => return Err(Errno::EPROTO),
+        };
+        let (Some(open), Some(info)) = (open, info) else {
+            return Ok(Created { attr: core.settle(attr, epoch)?, created, file: None });
+        };
+        let trunc = !created && (open.trunc || flags & C_TRUNC != 0);
+        let file = self.take_open(cred, &attr, &info, OpenFlags { trunc, ..open }, epoch)?;
+        if created {
+            file.inode().st.lock().unsynced = true;
+        }
+        Ok(Created { attr: core.settle(attr, epoch)?, created, file: Some(file) })
     }
+
     /// An open file without a name (O_TMPFILE).
     pub fn tmpfile(
         &self,
-        _cred: &Cred,
-        _dir: Fid,
-        _mode: u32,
-        _umask: u32,
-        _open: OpenFlags,
+        cred: &Cred,
+        dir: Fid,
+        mode: u32,
+        umask: u32,
+        open: OpenFlags,
     ) -> Result<Created, Errno> {
-        Err(LATER)
+        self.create(cred, dir, b"", mode, umask, 0, b"", C_TMPFILE, Some(open))
     }
+
     /// Gives a file another name.
-    pub fn link(&self, _cred: &Cred, _fid: Fid, _dir: Fid, _name: &[u8]) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn link(&self, cred: &Cred, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        self.ask_attr(cred, Op::Link { fid, dir, name: name.to_vec() })
     }
+
     /// Removes a name; attributes of what lost it.
-    pub fn unlink(&self, _cred: &Cred, _dir: Fid, _name: &[u8]) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn unlink(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        self.remove(cred, dir, name, false)
     }
+
     /// Removes an empty directory.
-    pub fn rmdir(&self, _cred: &Cred, _dir: Fid, _name: &[u8]) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn rmdir(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        self.remove(cred, dir, name, true)
     }
+
+    fn remove(&self, cred: &Cred, dir: Fid, name: &[u8], rmdir: bool) -> Result<Attr, Errno> {
+        let epoch = self.core().epoch();
+        let attr = attr_of(self.ask(cred, Op::Unlink { dir, name: name.to_vec(), rmdir })?)?;
+        self.lost_name(attr, epoch)
+    }
+
+    /// An inode lost a name, maybe its last.
+    fn lost_name(&self, attr: Attr, epoch: u64) -> Result<Attr, Errno> {
+        if attr.nlink > 0 || attr.is_dir() {
+            return self.core().settle(attr, epoch);
+        }
+        if let Some(inode) = self.core().registry.find(attr.fid) {
+            self.core().unlinked(&inode, &attr);
+        }
+        Ok(attr)
+    }
+
     /// Renames; `flags`: `RN_*`. Attributes of what moved, and of what was replaced (or exchanged).
     pub fn rename(
         &self,
-        _cred: &Cred,
-        _from_dir: Fid,
-        _from: &[u8],
-        _to_dir: Fid,
-        _to: &[u8],
-        _flags: u32,
+        cred: &Cred,
+        from_dir: Fid,
+        from: &[u8],
+        to_dir: Fid,
+        to: &[u8],
+        flags: u32,
     ) -> Result<(Attr, Option<Attr>), Errno> {
-        Err(LATER)
+        let epoch = self.core().epoch();
+        let op = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), flags };
+        match self.ask(cred, op)? {
+            Res::Renamed { moved, replaced } => {
+                let replaced = replaced.map(|attr| self.lost_name(attr, epoch)).transpose()?;
+                Ok((self.core().settle(moved, epoch)?, replaced))
+            }
+            _ => Err(Errno::EPROTO),
+        }
     }
-    /// Entries after `cookie` (0: from the start), about `max_bytes` of them; `plus`: with attributes.
+
+    /// Entries after `cookie` (0: from the start), about `max_bytes` of them; `plus`: with
+    /// attributes.
     pub fn readdir(
         &self,
-        _cred: &Cred,
-        _dir: Fid,
-        _cookie: u64,
-        _max_bytes: u32,
-        _plus: bool,
+        cred: &Cred,
+        dir: Fid,
+        cookie: u64,
+        max_bytes: u32,
+        plus: bool,
     ) -> Result<Dir, Errno> {
-        Err(LATER)
+        let epoch = self.core().epoch();
+        let flags = if plus { RD_PLUS } else { 0 };
+        let (List(mut entries), end) =
+            match self.ask(cred, Op::ReadDir { dir, cookie, max_bytes, flags })? {
+                Res::Entries { entries, end } => (entries, end),
+                _ => return Err(Errno::EPROTO),
+            };
+        for entry in &mut entries {
+            if let Some(attr) = entry.attr.take() {
+                entry.attr = Some(self.core().settle(attr, epoch)?);
+            }
+        }
+        Ok(Dir { entries, end })
     }
+
     /// Target of a symlink.
-    pub fn readlink(&self, _cred: &Cred, _fid: Fid) -> Result<Bytes, Errno> {
-        Err(LATER)
+    pub fn readlink(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
+        self.ask_data(cred, Op::ReadLink { fid })
     }
+
     /// Opens a regular file.
-    pub fn open(&self, _cred: &Cred, _fid: Fid, _flags: OpenFlags) -> Result<Arc<OpenFile>, Errno> {
-        Err(LATER)
+    pub fn open(&self, cred: &Cred, fid: Fid, flags: OpenFlags) -> Result<Arc<OpenFile>, Errno> {
+        let epoch = self.core().epoch();
+        match self.ask(cred, Op::Open { fid, flags: wire_flags(flags), handle: 0 })? {
+            Res::Opened { attr, open } => self.take_open(cred, &attr, &open, flags, epoch),
+            _ => Err(Errno::EPROTO),
+        }
     }
+
+    /// What the MDT opened becomes an open file.
+    fn take_open(
+        &self,
+        cred: &Cred,
+        attr: &Attr,
+        open: &OpenInfo,
+        flags: OpenFlags,
+        epoch: u64,
+    ) -> Result<Arc<OpenFile>, Errno> {
+        let core = self.core();
+        let inode = core.registry.get(attr);
+        {
+            let mut st = inode.st.lock();
+            st.opens += 1;
+            st.handles.push((open.handle, wire_flags(flags)));
+        }
+        let file = Arc::new(OpenFile::new(self.clone(), inode.clone(), open.handle, flags));
+        core.opened(&inode, attr, open, epoch)?;
+        if flags.trunc {
+            core.set_file(cred, &inode, SetAttr::size(0))?;
+        }
+        Ok(file)
+    }
+
     /// Value of an extended attribute; ENODATA.
-    pub fn getxattr(&self, _cred: &Cred, _fid: Fid, _name: &[u8]) -> Result<Bytes, Errno> {
-        Err(LATER)
+    pub fn getxattr(&self, cred: &Cred, fid: Fid, name: &[u8]) -> Result<Bytes, Errno> {
+        self.ask_data(cred, Op::GetXattr { fid, name: name.to_vec() })
     }
+
     /// Sets an extended attribute; `flags` as in setxattr(2).
     pub fn setxattr(
         &self,
-        _cred: &Cred,
-        _fid: Fid,
-        _name: &[u8],
-        _value: &[u8],
-        _flags: u32,
+        cred: &Cred,
+        fid: Fid,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
     ) -> Result<Attr, Errno> {
-        Err(LATER)
+        let value = Bytes::copy_from_slice(value);
+        self.ask_attr(cred, Op::SetXattr { fid, name: name.to_vec(), value, flags })
     }
+
     /// NUL-separated names of extended attributes.
-    pub fn listxattr(&self, _cred: &Cred, _fid: Fid) -> Result<Bytes, Errno> {
-        Err(LATER)
+    pub fn listxattr(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
+        self.ask_data(cred, Op::ListXattr { fid })
     }
+
     /// Removes an extended attribute.
-    pub fn removexattr(&self, _cred: &Cred, _fid: Fid, _name: &[u8]) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn removexattr(&self, cred: &Cred, fid: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        self.ask_attr(cred, Op::RemoveXattr { fid, name: name.to_vec() })
     }
+
     /// Layout of a file or default of a directory.
-    pub fn get_layout(&self, _cred: &Cred, _fid: Fid) -> Result<LayoutInfo, Errno> {
-        Err(LATER)
+    pub fn get_layout(&self, cred: &Cred, fid: Fid) -> Result<LayoutInfo, Errno> {
+        match self.ask(cred, Op::GetLayout { fid })? {
+            Res::LayoutInfo { layout, spec } => Ok(LayoutInfo { layout, spec }),
+            _ => Err(Errno::EPROTO),
+        }
     }
+
     /// Wishes a layout: of a file without data, or a directory's default.
-    pub fn set_layout(&self, _cred: &Cred, _fid: Fid, _spec: LayoutSpec) -> Result<Attr, Errno> {
-        Err(LATER)
+    pub fn set_layout(&self, cred: &Cred, fid: Fid, spec: LayoutSpec) -> Result<Attr, Errno> {
+        if let Some(inode) = self.core().registry.find(fid) {
+            self.core().tell(&inode, false, false)?;
+        }
+        self.ask_attr(cred, Op::SetLayout { fid, spec })
     }
+
     /// Space of the file system.
     pub fn statfs(&self) -> Result<Space, Errno> {
-        Err(LATER)
+        match self.ask(&own_cred(), Op::Statfs {})? {
+            Res::Statfs { total, free, available, files, files_free } => {
+                self.core().with_space(Space { total, free, available, files, files_free })
+            }
+            _ => Err(Errno::EPROTO),
+        }
     }
+
     /// syncfs(2): all this client wrote and changed is durable.
     pub fn sync_all(&self) -> Result<(), Errno> {
-        Err(LATER)
+        self.core().sync_all()
     }
+
     /// fsync(2) of a directory (or of an inode that is not open): earlier changes are durable.
-    pub fn fsync_dir(&self, _fid: Fid) -> Result<(), Errno> {
-        Err(LATER)
+    pub fn fsync_dir(&self, fid: Fid) -> Result<(), Errno> {
+        if let Some(inode) = self.core().registry.find(fid) {
+            self.core().fsync(&inode, false)?;
+        }
+        match self.ask(&own_cred(), Op::Sync {})? {
+            Res::Done {} => Ok(()),
+            _ => Err(Errno::EPROTO),
+        }
     }
+
     /// Paths of a file from the file system's root, one per link.
-    pub fn fid_to_path(&self, _cred: &Cred, _fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
-        Err(LATER)
+    pub fn fid_to_path(&self, cred: &Cred, fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
+        match self.ask(cred, Op::FidToPath { fid })? {
+            Res::Paths { paths } => Ok(paths.0),
+            _ => Err(Errno::EPROTO),
+        }
     }
+
     /// State of the metadata targets, one JSON text each, for `status`.
     pub fn status_json(&self) -> Result<Vec<Bytes>, Errno> {
-        Err(LATER)
+        Ok(vec![self.ask_data(&own_cred(), Op::Status {})?])
     }
 }

@@ -1,0 +1,184 @@
+//! Read-ahead: bytes fetched before their reader asks.
+//!
+//! Role: slots of one chunk each, by file offset, and the detection of sequential streams. A write
+//! drops the slots it touches, also those still under way. Never does: I/O.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+/// Bytes of a slot; slots begin at its multiples.
+pub(crate) const CHUNK: u64 = 1 << 20;
+/// First window of a stream, in bytes.
+const FIRST_WINDOW: u64 = 2 << 20;
+/// Largest window of a stream, in bytes.
+const LARGEST_WINDOW: u64 = 32 << 20;
+/// How far from its expected place a read still belongs to a stream: kernels reorder.
+const SLACK: u64 = 2 << 20;
+
+/// One chunk.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// Asked for; the number tells it from a later one of the same chunk.
+    Pending(u64),
+    /// Here; how many bytes were read of it.
+    Ready(Bytes, u64),
+}
+
+/// Bytes counted against the pool while they live.
+#[derive(Debug)]
+struct Held {
+    slot: Slot,
+    len: u64,
+    pool: Arc<AtomicU64>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pool.fetch_sub(self.len, Relaxed);
+    }
+}
+
+/// The slots of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    slots: BTreeMap<u64, Held>,
+    next: u64,
+}
+
+impl Ahead {
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+    }
+
+    /// Bytes of `[start, end)` changed.
+    pub(crate) fn invalidate(&mut self, start: u64, end: u64) {
+        if self.slots.is_empty() || start >= end {
+            return;
+        }
+        let first = start / CHUNK * CHUNK;
+        let keys: Vec<u64> = self.slots.range(first..end).map(|(at, _)| *at).collect();
+        for key in keys {
+            self.slots.remove(&key);
+        }
+    }
+
+    pub(crate) fn has(&self, chunk: u64) -> bool {
+        self.slots.contains_key(&chunk)
+    }
+
+    /// Reserves a slot; its number.
+    pub(crate) fn reserve(&mut self, chunk: u64, len: u64, pool: &Arc<AtomicU64>) -> u64 {
+        self.next += 1;
+        pool.fetch_add(len, Relaxed);
+        let held = Held { slot: Slot::Pending(self.next), len, pool: pool.clone() };
+        self.slots.insert(chunk, held);
+        self.next
+    }
+
+    /// The bytes of a reserved slot came (or not); ignored if it was dropped meanwhile.
+    pub(crate) fn fill(&mut self, chunk: u64, number: u64, data: Option<Bytes>) {
+        let Some(held) = self.slots.get_mut(&chunk) else { return };
+        if !matches!(held.slot, Slot::Pending(n) if n == number) {
+            return;
+        }
+        match data {
+            Some(data) => held.slot = Slot::Ready(data, 0),
+            None => {
+                self.slots.remove(&chunk);
+            }
+        }
+    }
+
+    /// Copies from the slot at `at`'s chunk; None: there is none, Some(None): not here yet.
+    pub(crate) fn take(&mut self, at: u64, into: &mut [u8]) -> Option<Option<usize>> {
+        let chunk = at / CHUNK * CHUNK;
+        let held = self.slots.get_mut(&chunk)?;
+        let Slot::Ready(data, used) = &mut held.slot else { return Some(None) };
+        let from = (at - chunk) as usize;
+        let Some(rest) = data.get(from..).filter(|r| !r.is_empty()) else {
+            self.slots.remove(&chunk);
+            return None;
+        };
+        let n = rest.len().min(into.len());
+        into[..n].copy_from_slice(&rest[..n]);
+        *used += n as u64;
+        if *used >= data.len() as u64 {
+            self.slots.remove(&chunk);
+        }
+        Some(Some(n))
+    }
+}
+
+/// One reader's progress.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stream {
+    next: u64,
+    window: u64,
+    issued: u64,
+    hits: u32,
+}
+
+impl Stream {
+    /// A read of `[offset, end)` of a file of `size` bytes; what to fetch now.
+    pub(crate) fn on_read(&mut self, offset: u64, end: u64, size: u64, stripes: u64) -> (u64, u64) {
+        let near = offset <= self.next + SLACK && offset + SLACK >= self.next;
+        if !near {
+            *self = Stream { next: end, window: 0, issued: end, hits: 0 };
+            return (0, 0);
+        }
+        self.hits += 1;
+        self.next = self.next.max(end);
+        if self.hits < 2 && end - offset < CHUNK / 4 {
+            return (0, 0);
+        }
+        let most = (4 * CHUNK * stripes).clamp(FIRST_WINDOW, LARGEST_WINDOW);
+        self.window = (self.window * 2).clamp(FIRST_WINDOW, most);
+        let from = self.issued.max(self.next).next_multiple_of(CHUNK);
+        let to = (self.next + self.window).min(size);
+        (from, to.max(from))
+    }
+
+    /// Chunks up to `to` are asked for.
+    pub(crate) fn issued(&mut self, to: u64) {
+        self.issued = self.issued.max(to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequential_reader_gets_a_growing_window_and_a_random_one_none() {
+        let mut s = Stream::default();
+        let size = 1 << 30;
+        assert_eq!(s.on_read(0, 4096, size, 4), (0, 0));
+        let (from, to) = s.on_read(4096, 8192, size, 4);
+        assert_eq!((from, to > from), (CHUNK, true));
+        s.issued(to.next_multiple_of(CHUNK));
+        let (_, later) = s.on_read(8192, 12288, size, 4);
+        assert!(later > to);
+        assert_eq!(s.on_read(500 << 20, (500 << 20) + 4096, size, 4), (0, 0));
+    }
+
+    #[test]
+    fn a_slot_that_was_dropped_stays_dropped_when_its_bytes_come() {
+        let pool = Arc::new(AtomicU64::new(0));
+        let mut a = Ahead::default();
+        let n = a.reserve(0, CHUNK, &pool);
+        assert_eq!(a.take(5, &mut [0; 4]), Some(None));
+        a.invalidate(10, 11);
+        assert_eq!(pool.load(Relaxed), 0);
+        let m = a.reserve(0, CHUNK, &pool);
+        a.fill(0, n, Some(Bytes::from_static(b"old")));
+        assert_eq!(a.take(0, &mut [0; 4]), Some(None));
+        a.fill(0, m, Some(Bytes::from_static(b"new")));
+        let mut got = [0; 2];
+        assert_eq!((a.take(1, &mut got), &got), (Some(Some(2)), b"ew"));
+        assert_eq!(a.take(3, &mut got), None);
+        assert_eq!(pool.load(Relaxed), 0);
+    }
+}

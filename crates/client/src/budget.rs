@@ -1,0 +1,74 @@
+//! The limit of written bytes that are only here (invariant 8).
+//!
+//! Role: counts bytes not yet taken by an OST (`dirty`) and taken but not committed
+//! (`unstable`) over all files; writers wait while either is above its limit. Never does: flush.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) dirty: u64,
+    pub(crate) unstable: u64,
+}
+
+pub(crate) struct Budget {
+    held: Mutex<Held>,
+    changed: Condvar,
+    limit: Held,
+}
+
+impl Budget {
+    pub(crate) fn new(options: &crate::Options) -> Budget {
+        let mib = |mb: u32| u64::from(mb.max(1)) << 20;
+        let limit =
+            Held { dirty: mib(options.max_dirty_mb), unstable: mib(options.max_uncommitted_mb) };
+        Budget { held: Mutex::default(), changed: Condvar::new(), limit }
+    }
+
+    /// A file's share went from `old` to `new`.
+    pub(crate) fn change(&self, old: Held, new: Held) {
+        if old == new {
+            return;
+        }
+        let mut held = self.held.lock();
+        held.dirty = (held.dirty + new.dirty).saturating_sub(old.dirty);
+        held.unstable = (held.unstable + new.unstable).saturating_sub(old.unstable);
+        drop(held);
+        if new.dirty < old.dirty || new.unstable < old.unstable {
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        *self.held.lock()
+    }
+
+    fn over(&self, held: Held) -> bool {
+        held.dirty > self.limit.dirty || held.unstable > self.limit.unstable
+    }
+
+    /// Whether it is time to send without being asked: half of a limit is used.
+    pub(crate) fn tight(&self) -> Held {
+        let held = self.held();
+        Held {
+            dirty: u64::from(held.dirty > self.limit.dirty / 2),
+            unstable: u64::from(held.unstable > self.limit.unstable / 2),
+        }
+    }
+
+    /// Waits until there is room, calling `push` before each wait.
+    pub(crate) fn room(&self, mut push: impl FnMut()) {
+        loop {
+            if !self.over(self.held()) {
+                return;
+            }
+            push();
+            let mut held = self.held.lock();
+            if self.over(*held) {
+                self.changed.wait_for(&mut held, Duration::from_millis(100));
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Start and end of a client.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::{Mutex, RwLock};
+use proto::mds::{Op, Res};
+use proto::{Attr, Errno, Fid};
+
+use crate::budget::Budget;
+use crate::config::{ClientConfig, ClientError, Options};
+use crate::connect::{self, Sessions};
+use crate::core::Core;
+use crate::counters::Counters;
+use crate::events::{self, Hooks, Inbox, Lease, Link};
+use crate::locks::LockTable;
+use crate::mdt::{Mdt, own_cred};
+use crate::registry::Registry;
+use crate::worker::{self, CLOSES_MAX, Closing, Task, WORKERS};
+use crate::{Listener, Stats};
+
+/// A mounted file system. Clones are the same client; it lives until [`Client::shutdown`] or
+/// until the last clone is dropped.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    root: Attr,
+    threads: Mutex<Threads>,
+}
+
+/// The client's threads and how they are told to stop.
+#[derive(Default)]
+struct Threads {
+    running: Vec<JoinHandle<()>>,
+    stop_ageing: Option<Sender<()>>,
+    hooks: Option<Arc<Hooks>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("root", &self.shared.root.fid).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to all targets; waits, within `connect_timeout`, until they answer.
+    ///
+    /// # Errors
+    /// A target does not answer in time or refuses, or the sub-directory is none.
+    pub fn connect(config: ClientConfig) -> Result<Client, ClientError> {
+        connect::check(&config.options)?;
+        let counters = Arc::new(Counters::default());
+        let (hooks, inbox) = events::hooks();
+        let sessions = connect::connect(&config, hooks.clone(), &counters)?;
+        let (tasks, tasks_in) = unbounded();
+        let (closings, closings_in) = bounded(CLOSES_MAX);
+        let core = Arc::new(make_core(config.options, sessions, counters, tasks, closings));
+        let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };
+        threads.start(&core, inbox, tasks_in, closings_in)?;
+        match find_root(&core, config.subdir.as_deref()) {
+            Ok(root) => {
+                let threads = Mutex::new(threads);
+                Ok(Client { shared: Arc::new(Shared { core, root, threads }) })
+            }
+            Err(e) => {
+                threads.stop(&core);
+                Err(e)
+            }
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
+    /// The root (or the sub-directory mounted as such), as it was at connect.
+    pub fn root(&self) -> Attr {
+        self.shared.root.clone()
+    }
+
+    /// Flushes everything to durable storage, gives back handles and says goodbye. Errors are
+    /// those of the flush; the client is ended in any case. A second call does nothing.
+    pub fn shutdown(&self) -> Result<(), Errno> {
+        self.shared.end()
+    }
+
+    /// Who is told about leases; set before the first call that fills a cache above.
+    pub fn set_listener(&self, listener: Arc<dyn Listener>) {
+        *self.core().listener.write() = Some(listener);
+    }
+
+    /// Whether this client is alone and may cache everything.
+    pub fn is_sole(&self) -> bool {
+        self.core().caching()
+    }
+
+    /// Changes whenever caches must be dropped: what was learned before a change must not be
+    /// cached after it.
+    pub fn cache_epoch(&self) -> u64 {
+        self.core().epoch() + self.core().forgets.load(SeqCst)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        let core = self.core();
+        let mut stats = Stats::default();
+        core.counters.fill(&mut stats);
+        let held = core.budget.held();
+        stats.dirty_bytes = held.dirty;
+        stats.uncommitted_bytes = held.unstable;
+        stats.read_ahead_bytes = core.ahead_bytes.load(SeqCst);
+        stats.inodes = core.registry.len() as u64;
+        stats
+    }
+
+    /// The settings in force.
+    pub fn options(&self) -> &Options {
+        &self.core().options
+    }
+
+    /// Files up to this size live inline, in bytes.
+    pub fn dom_limit(&self) -> u64 {
+        self.core().dom_limit()
+    }
+}
+
+impl Shared {
+    fn end(&self) -> Result<(), Errno> {
+        let mut threads = self.threads.lock();
+        if self.core.stopped.swap(true, SeqCst) {
+            return Ok(());
+        }
+        let outcome = self.core.sync_all();
+        threads.stop(&self.core);
+        outcome
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Err(e) = self.end() {
+            tracing::error!(error = %e, "flushing at the end");
+        }
+    }
+}
+
+fn make_core(
+    options: Options,
+    sessions: Sessions,
+    counters: Arc<Counters>,
+    tasks: Sender<Task>,
+    closings: Sender<Closing>,
+) -> Core {
+    let grant = sessions.grant;
+    Core {
+        budget: Budget::new(&options),
+        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids)),
+        osts: RwLock::new(sessions.osts),
+        links: sessions.links,
+        counters,
+        registry: Registry::default(),
+        locks: LockTable::default(),
+        listener: RwLock::new(None),
+        sole: AtomicBool::new(grant.sole),
+        epoch: AtomicU64::new(1),
+        forgets: AtomicU64::new(0),
+        dom_limit: AtomicU64::new(grant.dom_limit.into()),
+        tick: AtomicU64::new(0),
+        ahead_bytes: Arc::default(),
+        stopped: AtomicBool::new(false),
+        careful: AtomicBool::new(false),
+        failed: Mutex::new(None),
+        tasks,
+        closings,
+        options,
+    }
+}
+
+impl Threads {
+    fn start(
+        &mut self,
+        core: &Arc<Core>,
+        inbox: Inbox,
+        tasks: crossbeam_channel::Receiver<Task>,
+        closings: crossbeam_channel::Receiver<Closing>,
+    ) -> Result<(), ClientError> {
+        for i in 0..WORKERS {
+            let (core, tasks) = (core.clone(), tasks.clone());
+            self.spawn(&format!("client-send-{i}"), move || worker::work(&core, &tasks))?;
+        }
+        let c = core.clone();
+        self.spawn("client-close", move || worker::close(&c, &closings))?;
+        let (stop, stopped) = bounded(1);
+        self.stop_ageing = Some(stop);
+        let c = core.clone();
+        self.spawn("client-age", move || worker::age(&c, &stopped))?;
+        let (c, leases) = (core.clone(), inbox.leases);
+        self.spawn("client-lease", move || events::lease_thread(&c, &leases))?;
+        let (c, links) = (core.clone(), inbox.links);
+        self.spawn("client-link", move || events::link_thread(&c, &links))
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run);
+        let thread =
+            thread.map_err(|e| ClientError::Config(format!("cannot start a thread: {e}")))?;
+        self.running.push(thread);
+        Ok(())
+    }
+
+    /// Stops all threads, then closes the sessions.
+    fn stop(&mut self, core: &Core) {
+        self.stop_ageing = None;
+        let _ = core.closings.send(Closing::Stop);
+        for _ in 0..WORKERS {
+            let _ = core.tasks.send(Task::Stop);
+        }
+        if let Some(hooks) = self.hooks.take() {
+            let _ = hooks.leases.send(Lease::Stop);
+            let _ = hooks.links.send(Link::Stop);
+        }
+        for thread in self.running.drain(..) {
+            // A client dropped by one of its own threads cannot wait for it.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the client panicked");
+            }
+        }
+        core.mdt.session.close();
+        core.osts.read().values().for_each(|ost| ost.session.close());
+        core.links.close();
+    }
+}
+
+/// Resolves the sub-directory, name by name.
+fn find_root(core: &Core, subdir: Option<&Path>) -> Result<Attr, ClientError> {
+    let fail = |errno| match subdir {
+        Some(path) => ClientError::Subdir { path: path.display().to_string(), errno },
+        None => ClientError::Request { what: "reading the root", errno },
+    };
+    let mut at = match core.mdt.one(&own_cred(), Op::GetAttr { fid: Fid::ROOT }) {
+        Ok(Res::Attr { attr }) => attr,
+        Ok(_) => return Err(fail(Errno::EPROTO)),
+        Err(e) => return Err(fail(e)),
+    };
+    for part in subdir.into_iter().flat_map(Path::components) {
+        let std::path::Component::Normal(name) = part else { continue };
+        let name = std::os::unix::ffi::OsStrExt::as_bytes(name).to_vec();
+        at = match core.mdt.one(&own_cred(), Op::Lookup { dir: at.fid, name }) {
+            Ok(Res::Entry { attr, .. }) => attr,
+            Ok(_) => return Err(fail(Errno::EPROTO)),
+            Err(e) => return Err(fail(e)),
+        };
+    }
+    if at.is_dir() { Ok(at) } else { Err(fail(Errno::ENOTDIR)) }
+}

@@ -1,0 +1,137 @@
+//! What all parts of a client share.
+//!
+//! Role: the sessions, the registry of files, the lease and its epoch. Never does: policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::Sender;
+use parking_lot::{Mutex, RwLock};
+use proto::mds::Op;
+use proto::{Errno, Fid, Layout, TimeSpec};
+
+use crate::budget::Budget;
+use crate::counters::Counters;
+use crate::inode::{Inode, State};
+use crate::locks::LockTable;
+use crate::mdt::Mdt;
+use crate::ost::Ost;
+use crate::registry::Registry;
+use crate::worker::{Closing, Task};
+use crate::{Listener, Options};
+
+pub(crate) struct Core {
+    pub(crate) options: Options,
+    pub(crate) mdt: Arc<Mdt>,
+    pub(crate) osts: RwLock<BTreeMap<u32, Arc<Ost>>>,
+    pub(crate) links: crate::connect::Links,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) budget: Budget,
+    pub(crate) registry: Registry,
+    pub(crate) locks: LockTable,
+    pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
+    pub(crate) sole: AtomicBool,
+    pub(crate) epoch: AtomicU64,
+    /// Largest inline file, in bytes.
+    pub(crate) dom_limit: AtomicU64,
+    /// Ticks of the background thread since the start.
+    pub(crate) tick: AtomicU64,
+    pub(crate) ahead_bytes: Arc<AtomicU64>,
+    pub(crate) stopped: AtomicBool,
+    /// Inline data failed to arrive: close waits for it from now on.
+    pub(crate) careful: AtomicBool,
+    /// What syncfs has to tell.
+    pub(crate) failed: Mutex<Option<Errno>>,
+    /// Counts single files that were to be forgotten.
+    pub(crate) forgets: AtomicU64,
+    pub(crate) tasks: Sender<Task>,
+    pub(crate) closings: Sender<Closing>,
+}
+
+impl Core {
+    /// Whether data and attributes may be cached.
+    pub(crate) fn caching(&self) -> bool {
+        self.sole.load(SeqCst) && !self.options.write_through
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// What was learned before may be outdated.
+    pub(crate) fn new_epoch(&self) {
+        self.epoch.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn dom_limit(&self) -> u64 {
+        self.dom_limit.load(SeqCst)
+    }
+
+    /// The session to an OST a layout names.
+    pub(crate) fn ost(self: &Arc<Core>, index: u32) -> Result<Arc<Ost>, Errno> {
+        if let Some(ost) = self.osts.read().get(&index) {
+            return Ok(ost.clone());
+        }
+        self.find_ost(index)
+    }
+
+    /// The session to the OST of a stripe.
+    pub(crate) fn stripe(
+        self: &Arc<Core>,
+        layout: &Layout,
+        stripe: u16,
+    ) -> Result<Arc<Ost>, Errno> {
+        self.ost(*layout.osts.get(usize::from(stripe)).ok_or(Errno::EIO)?)
+    }
+
+    pub(crate) fn announce(&self, what: impl FnOnce(&dyn Listener)) {
+        let listener = self.listener.read().clone();
+        if let Some(listener) = listener {
+            what(&*listener);
+        }
+    }
+
+    pub(crate) fn tick_now(&self) -> u64 {
+        self.tick.load(SeqCst)
+    }
+
+    /// The inode must have its dirty data sent soon.
+    pub(crate) fn want_push(&self, inode: &Arc<Inode>, st: &mut State) {
+        if !st.queued {
+            st.queued = true;
+            // Fails only after the workers ended, when nothing is left to do.
+            let _ = self.tasks.send(Task::Push(inode.clone()));
+        }
+    }
+
+    pub(crate) fn want_commit(&self, inode: &Arc<Inode>, st: &mut State) {
+        if !st.committing {
+            st.committing = true;
+            let _ = self.tasks.send(Task::Commit(inode.clone()));
+        }
+    }
+
+    /// Tells the MDT something without waiting and without an interest in the answer.
+    pub(crate) fn mention(&self, op: Op) {
+        self.mdt.submit(&crate::mdt::own_cred(), vec![op], |_| ());
+    }
+
+    /// A file changed elsewhere: nothing of it is known any more.
+    pub(crate) fn forget(&self, fid: Fid) {
+        if let Some(inode) = self.registry.find(fid) {
+            let mut st = inode.st.lock();
+            st.epoch = 0;
+            st.ahead.clear();
+        }
+    }
+}
+
+/// Now, by this machine's clock.
+pub(crate) fn now() -> TimeSpec {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(d) => TimeSpec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() },
+        Err(_) => TimeSpec::default(),
+    }
+}

@@ -1,0 +1,65 @@
+//! Counting messages without locks on the hot path.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use proto::mds::Op;
+
+/// Kinds of messages to an OST.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Commit,
+    Punch,
+    Glimpse,
+    Statfs,
+    Seek,
+    Allocate,
+}
+
+const KINDS: [(Kind, &str); 8] = [
+    (Kind::Read, "read"),
+    (Kind::Write, "write"),
+    (Kind::Commit, "commit"),
+    (Kind::Punch, "punch"),
+    (Kind::Glimpse, "glimpse"),
+    (Kind::Statfs, "statfs"),
+    (Kind::Seek, "seek"),
+    (Kind::Allocate, "allocate"),
+];
+
+/// Shared by everything that sends.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    mds_ops: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) mds_messages: AtomicU64,
+    oss: [AtomicU64; KINDS.len()],
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn compound(&self, ops: &[Op]) {
+        self.mds_messages.fetch_add(1, Relaxed);
+        let mut by_verb = self.mds_ops.lock();
+        for op in ops {
+            *by_verb.entry(op.verb()).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn ost(&self, kind: Kind) {
+        self.oss[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn fill(&self, stats: &mut crate::Stats) {
+        stats.mds_ops = self.mds_ops.lock().clone();
+        stats.mds_messages = self.mds_messages.load(Relaxed);
+        for (kind, name) in KINDS {
+            stats.oss_messages.insert(name, self.oss[kind as usize].load(Relaxed));
+        }
+        stats.bytes_written = self.bytes_written.load(Relaxed);
+        stats.bytes_read = self.bytes_read.load(Relaxed);
+    }
+}

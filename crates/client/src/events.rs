@@ -1,0 +1,232 @@
+//! What servers say unasked: leases called back, sessions lost and back.
+//!
+//! Role: transport threads only note an event; two threads of the client act on them (leases,
+//! connections), so that a lease that waits for data never waits for a connection's business.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use net::{CallReply, Events, NetError};
+use proto::mds::{Grant, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res};
+use proto::mgs::Welcome;
+use proto::{Errno, Wire, ops};
+
+use crate::connect::ost_index;
+use crate::core::Core;
+use crate::inode::{Inode, Place};
+use crate::mdt::{last, own_cred};
+
+/// How often a lost target is looked for at another address.
+const FOLLOW: Duration = Duration::from_millis(500);
+
+/// A lease event.
+pub(crate) enum Lease {
+    Recall(Recall, CallReply),
+    Stop,
+}
+
+/// A connection event.
+pub(crate) enum Link {
+    Lost(String),
+    Back(String, Box<Welcome>),
+    Stop,
+}
+
+/// Where events are noted.
+pub(crate) struct Hooks {
+    pub(crate) leases: Sender<Lease>,
+    pub(crate) links: Sender<Link>,
+}
+
+/// The receiving ends.
+pub(crate) struct Inbox {
+    pub(crate) leases: Receiver<Lease>,
+    pub(crate) links: Receiver<Link>,
+}
+
+pub(crate) fn hooks() -> (Arc<Hooks>, Inbox) {
+    // Bounded by what servers may have outstanding: one call-back a lease, one event a loss.
+    let (leases, leases_in) = unbounded();
+    let (links, links_in) = unbounded();
+    (Arc::new(Hooks { leases, links }), Inbox { leases: leases_in, links: links_in })
+}
+
+impl Hooks {
+    pub(crate) fn of(self: &Arc<Hooks>, target: &str) -> Arc<dyn Events> {
+        Arc::new(Hook { hooks: self.clone(), target: target.to_string() })
+    }
+}
+
+/// One session's events.
+struct Hook {
+    hooks: Arc<Hooks>,
+    target: String,
+}
+
+impl Events for Hook {
+    fn call(&self, opcode: u16, body: Bytes, reply: CallReply) {
+        if opcode != ops::callback::RECALL {
+            return reply.send(Errno::EOPNOTSUPP.status(), Vec::new());
+        }
+        match Recall::from_bytes(&body) {
+            Ok(recall) => drop(self.hooks.leases.send(Lease::Recall(recall, reply))),
+            Err(_) => reply.send(Errno::EPROTO.status(), Vec::new()),
+        }
+    }
+
+    fn lost(&self, why: &NetError) {
+        tracing::info!(target = %self.target, %why, "lost");
+        let _ = self.hooks.links.send(Link::Lost(self.target.clone()));
+    }
+
+    fn back(&self, welcome: &Welcome) {
+        tracing::info!(target = %self.target, resumed = welcome.resumed, "back");
+        let event = Link::Back(self.target.clone(), Box::new(welcome.clone()));
+        let _ = self.hooks.links.send(event);
+    }
+}
+
+/// Acts on leases until told to stop.
+pub(crate) fn lease_thread(core: &Arc<Core>, inbox: &Receiver<Lease>) {
+    for event in inbox {
+        let Lease::Recall(recall, reply) = event else { return };
+        match recall.what {
+            R_SOLE_END => core.sole_end(),
+            R_SOLE_BEGIN => core.sole_begin(),
+            R_FORGET => {
+                core.forget(recall.fid);
+                core.forgets.fetch_add(1, SeqCst);
+                core.announce(|l| l.forget(recall.fid));
+            }
+            _ => {
+                reply.send(Errno::EOPNOTSUPP.status(), Vec::new());
+                continue;
+            }
+        }
+        reply.send(0, Vec::new());
+    }
+}
+
+/// Acts on connections until told to stop.
+pub(crate) fn link_thread(core: &Arc<Core>, inbox: &Receiver<Link>) {
+    let mut lost = BTreeSet::new();
+    loop {
+        let event = match lost.is_empty() {
+            true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => inbox.recv_timeout(FOLLOW),
+        };
+        match event {
+            Ok(Link::Lost(target)) => drop(lost.insert(target)),
+            Ok(Link::Back(target, welcome)) => {
+                lost.remove(&target);
+                match ost_index(&target) {
+                    Some(index) => core.resend(index),
+                    None => core.mdt_back(&welcome),
+                }
+            }
+            Ok(Link::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        for target in &lost {
+            core.follow(target, &core.stopped);
+        }
+    }
+}
+
+impl Core {
+    /// Another client came: everything goes out, then nothing is cached.
+    pub(crate) fn sole_end(self: &Arc<Core>) {
+        self.sole.store(false, SeqCst);
+        self.new_epoch();
+        self.closed_all();
+        for inode in self.registry.all() {
+            // Waits for operations that still believe in the lease.
+            let _io = inode.io.write();
+            self.drain(&inode);
+            if let Err(e) = self.tell(&inode, true, false) {
+                tracing::warn!(fid = %inode.fid, error = %e, "giving the lease back");
+            }
+            let mut st = inode.st.lock();
+            st.ahead.clear();
+            let dirty = matches!(&st.place, Place::Inline(i) if i.dirty.is_some());
+            if matches!(st.place, Place::Inline(_)) && !dirty {
+                st.place = Place::Unknown;
+            }
+            if !st.unstable.is_empty() {
+                self.want_commit(&inode, &mut st);
+            }
+        }
+        self.announce(|l| l.sole(false));
+    }
+
+    pub(crate) fn sole_begin(self: &Arc<Core>) {
+        self.new_epoch();
+        self.sole.store(true, SeqCst);
+        self.announce(|l| l.sole(true));
+    }
+
+    /// The MDT's session is back.
+    fn mdt_back(self: &Arc<Core>, welcome: &Welcome) {
+        let Ok(grant) = Grant::from_bytes(&welcome.data) else {
+            tracing::error!("the MDT's welcome is unreadable");
+            return;
+        };
+        if welcome.resumed {
+            self.lease_now(grant.sole);
+            return;
+        }
+        self.mdt.granted(grant.fids);
+        self.dom_limit.store(grant.dom_limit.into(), SeqCst);
+        self.sole.store(grant.sole, SeqCst);
+        self.new_epoch();
+        for inode in self.registry.all() {
+            self.reopen(&inode);
+        }
+        self.retake_locks();
+        self.announce(|l| l.reset());
+    }
+
+    /// The session went on, but the lease may have gone or come meanwhile.
+    fn lease_now(self: &Arc<Core>, sole: bool) {
+        if self.sole.load(SeqCst) == sole {
+            return;
+        }
+        if sole { self.sole_begin() } else { self.sole_end() }
+    }
+
+    /// Opens a file's handles again with a restarted MDT.
+    fn reopen(self: &Arc<Core>, inode: &Arc<Inode>) {
+        let handles: Vec<(u64, u32)> = {
+            let mut st = inode.st.lock();
+            st.unsynced = true;
+            st.handles.iter().map(|(h, f)| (*h, *f)).collect()
+        };
+        for (handle, flags) in handles {
+            let op = Op::Open { fid: inode.fid, flags: flags | O_REOPEN, handle };
+            let answer = self.mdt.one(&own_cred(), op);
+            let mut st = inode.st.lock();
+            match answer {
+                Ok(Res::Opened { attr, .. }) => st.attr = attr,
+                Ok(_) => {}
+                Err(e) => {
+                    tracing::warn!(fid = %inode.fid, error = %e, "an open file is lost");
+                    st.fail(Errno::ESTALE);
+                }
+            }
+        }
+    }
+
+    /// Takes locks again with a restarted MDT.
+    fn retake_locks(self: &Arc<Core>) {
+        for (fid, lock) in self.locks.all() {
+            let op = Op::Lock { fid, lock, wait: false };
+            if let Err(e) = self.mdt.compound(&own_cred(), vec![op]).and_then(last) {
+                tracing::warn!(%fid, error = %e, "a lock is lost");
+            }
+        }
+    }
+}

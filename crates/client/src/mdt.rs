@@ -1,0 +1,170 @@
+//! The session to a metadata target, and the FIDs it granted.
+//!
+//! Role: compounds out, results in. Never does: interpret attributes, retry what the MDT refused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{NetError, Reply, Session};
+use parking_lot::Mutex;
+use proto::mds::{Compound, CompoundReply, Cred, Op, Res};
+use proto::wire::List;
+use proto::{Errno, Fid, FidRange, Wire, ops};
+
+use crate::counters::Counters;
+
+/// Below this many FIDs in hand the next range is asked for.
+const FIDS_LOW: u64 = 1024;
+
+/// The client's own credentials, for what nobody in particular asked for.
+pub(crate) fn own_cred() -> Cred {
+    Cred { uid: 0, gid: 0, groups: List(Vec::new()) }
+}
+
+/// What an application sees when a server cannot be asked.
+pub(crate) fn lost(why: &NetError) -> Errno {
+    tracing::debug!(%why, "request failed");
+    match why {
+        NetError::Shutdown => Errno::ESHUTDOWN,
+        _ => Errno::EIO,
+    }
+}
+
+/// The result of the last operation; its failure as an error.
+pub(crate) fn last(mut results: Vec<Res>) -> Result<Res, Errno> {
+    match results.pop() {
+        Some(Res::Failed { errno }) => Err(Errno(errno.into())),
+        Some(res) => Ok(res),
+        None => Err(Errno::EPROTO),
+    }
+}
+
+/// A session to one MDT.
+pub(crate) struct Mdt {
+    pub(crate) session: Arc<Session>,
+    counters: Arc<Counters>,
+    fids: Mutex<Fids>,
+}
+
+#[derive(Default)]
+struct Fids {
+    ranges: VecDeque<FidRange>,
+    asked: bool,
+}
+
+impl Fids {
+    fn left(&self) -> u64 {
+        self.ranges.iter().map(|r| u64::from(r.count)).sum()
+    }
+    fn take(&mut self) -> Option<Fid> {
+        loop {
+            if let Some(fid) = self.ranges.front_mut()?.take() {
+                return Some(fid);
+            }
+            self.ranges.pop_front();
+        }
+    }
+}
+
+fn results(sent: usize, reply: Result<Reply, NetError>) -> Result<Vec<Res>, Errno> {
+    let reply = reply.map_err(|e| lost(&e))?;
+    reply.status()?;
+    let decoded = CompoundReply::from_bytes(&reply.body).map_err(|why| {
+        tracing::warn!(%why, "unreadable answer of the MDT");
+        Errno::EPROTO
+    })?;
+    let List(results) = decoded.results;
+    let failed = matches!(results.last(), Some(Res::Failed { .. }));
+    if results.len() > sent || (results.len() < sent && !failed) {
+        return Err(Errno::EPROTO);
+    }
+    Ok(results)
+}
+
+impl Mdt {
+    pub(crate) fn new(session: Arc<Session>, counters: Arc<Counters>, grant: FidRange) -> Mdt {
+        let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
+        Mdt { session, counters, fids: Mutex::new(fids) }
+    }
+
+    fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
+        self.counters.compound(&ops);
+        Compound { cred: cred.clone(), ops: List(ops) }.to_bytes()
+    }
+
+    /// Runs a compound; results up to the first failure (which is among them).
+    pub(crate) fn compound(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
+        let sent = ops.len();
+        let body = self.body(cred, ops);
+        results(sent, self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()))
+    }
+
+    /// Runs one operation.
+    pub(crate) fn one(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
+        last(self.compound(cred, vec![op])?)
+    }
+
+    /// Runs one operation that may wait at the MDT; None when the request's time ran out.
+    pub(crate) fn wait_one(&self, cred: &Cred, op: Op) -> Result<Option<Res>, Errno> {
+        let body = self.body(cred, vec![op]);
+        match self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()) {
+            Err(NetError::Timeout { .. }) => Ok(None),
+            reply => last(results(1, reply)?).map(Some),
+        }
+    }
+
+    /// As [`Mdt::compound`] without waiting; `done` runs on some thread and must not block.
+    pub(crate) fn submit(
+        &self,
+        cred: &Cred,
+        ops: Vec<Op>,
+        done: impl FnOnce(Result<Vec<Res>, Errno>) + Send + 'static,
+    ) {
+        let sent = ops.len();
+        let body = self.body(cred, ops);
+        let done = Box::new(move |reply| done(results(sent, reply)));
+        self.session.submit(ops::mds::COMPOUND, body, Vec::new(), done);
+    }
+
+    /// A new session of a restarted MDT granted another range.
+    pub(crate) fn granted(&self, range: FidRange) {
+        let mut fids = self.fids.lock();
+        fids.ranges.clear();
+        fids.ranges.push_back(range);
+    }
+
+    /// A fresh FID; asks for more before they run out.
+    pub(crate) fn fid(self: &Arc<Mdt>) -> Result<Fid, Errno> {
+        let (fid, ask) = {
+            let mut fids = self.fids.lock();
+            let fid = fids.take();
+            let ask = fids.left() < FIDS_LOW && !fids.asked;
+            fids.asked |= ask && fid.is_some();
+            (fid, ask)
+        };
+        match fid {
+            Some(fid) => {
+                if ask {
+                    let me = self.clone();
+                    self.submit(&own_cred(), vec![Op::AllocFids {}], move |r| {
+                        let mut fids = me.fids.lock();
+                        fids.asked = false;
+                        if let Ok(Res::Fids { range }) = r.and_then(last) {
+                            fids.ranges.push_back(range);
+                        }
+                    });
+                }
+                Ok(fid)
+            }
+            None => match self.one(&own_cred(), Op::AllocFids {})? {
+                Res::Fids { mut range } => {
+                    let fid = range.take().ok_or(Errno::EPROTO)?;
+                    self.fids.lock().ranges.push_back(range);
+                    Ok(fid)
+                }
+                _ => Err(Errno::EPROTO),
+            },
+        }
+    }
+}

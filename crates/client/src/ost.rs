@@ -1,0 +1,318 @@
+//! The session to one object storage target.
+//!
+//! Role: typed calls, checksums (invariant 7), and the limit of bulk RPCs in flight. Never does:
+//! know files.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use net::{NetError, Reply, Session};
+use parking_lot::{Condvar, Mutex};
+use proto::layout::ObjectId;
+use proto::oss::{
+    Allocate, CommitReq, Committed, Found, Glimpse, Glimpsed, ObjectAttr, Punch, Read, ReadReply,
+    Seek, Statfs, W_NO_SUMS, WriteReq, Written, check_sums,
+};
+use proto::wire::List;
+use proto::{CHECKSUM_BLOCK, Errno, Wire, ops};
+
+use crate::counters::{Counters, Kind};
+use crate::mdt::lost;
+
+/// How often a bulk transfer is tried when its checksum does not fit.
+pub(crate) const CHECKSUM_TRIES: u32 = 3;
+
+/// Counts bulk RPCs in flight.
+struct Permits {
+    free: Mutex<u32>,
+    freed: Condvar,
+}
+
+/// One RPC's place among those in flight; given back when dropped.
+pub(crate) struct Permit(Arc<Permits>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+/// A session to one OST.
+pub(crate) struct Ost {
+    pub(crate) index: u32,
+    pub(crate) session: Arc<Session>,
+    counters: Arc<Counters>,
+    permits: Arc<Permits>,
+    checksums: bool,
+}
+
+/// Checksums of a bulk that lies in several pieces, cut at the blocks of the object.
+pub(crate) fn sums_of(offset: u64, parts: &[Bytes]) -> Vec<u32> {
+    let block = CHECKSUM_BLOCK as u64;
+    let (mut sums, mut crc, mut at) = (Vec::new(), 0u32, offset);
+    for part in parts {
+        let mut rest = &part[..];
+        while !rest.is_empty() {
+            let room = (block - at % block) as usize;
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            crc = crc32c::crc32c_append(crc, now);
+            at += now.len() as u64;
+            rest = later;
+            if at.is_multiple_of(block) {
+                sums.push(crc);
+                crc = 0;
+            }
+        }
+    }
+    if !at.is_multiple_of(block) && at > offset {
+        sums.push(crc);
+    }
+    sums
+}
+
+fn answer<T: Wire>(reply: Result<Reply, NetError>) -> Result<T, Errno> {
+    let reply = reply.map_err(|e| lost(&e))?;
+    reply.status()?;
+    decode(&reply)
+}
+
+fn decode<T: Wire>(reply: &Reply) -> Result<T, Errno> {
+    T::from_bytes(&reply.body).map_err(|why| {
+        tracing::warn!(%why, "unreadable answer of an OST");
+        Errno::EPROTO
+    })
+}
+
+impl Ost {
+    pub(crate) fn new(
+        index: u32,
+        session: Arc<Session>,
+        counters: Arc<Counters>,
+        options: &crate::Options,
+    ) -> Ost {
+        let free = Mutex::new(options.max_rpcs_in_flight.max(1));
+        let permits = Arc::new(Permits { free, freed: Condvar::new() });
+        Ost { index, session, counters, permits, checksums: options.checksums }
+    }
+
+    /// A place among the bulk RPCs in flight, if one is free.
+    pub(crate) fn try_permit(&self) -> Option<Permit> {
+        let mut free = self.permits.free.lock();
+        *free = free.checked_sub(1)?;
+        Some(Permit(self.permits.clone()))
+    }
+
+    /// Waits for a place among the bulk RPCs in flight.
+    pub(crate) fn permit(&self) -> Permit {
+        let mut free = self.permits.free.lock();
+        while *free == 0 {
+            self.permits.freed.wait(&mut free);
+        }
+        *free -= 1;
+        Permit(self.permits.clone())
+    }
+
+    fn call<T: Wire>(&self, kind: Kind, opcode: u16, body: Vec<u8>) -> Result<T, Errno> {
+        self.counters.ost(kind);
+        answer(self.session.call(opcode, body, Vec::new()))
+    }
+
+    /// Writes without waiting; `done` runs on some thread and must not block.
+    pub(crate) fn write(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        parts: Vec<Bytes>,
+        flags: u8,
+        done: impl FnOnce(Result<Written, Errno>) + Send + 'static,
+    ) {
+        let permit = self.permit();
+        let len: usize = parts.iter().map(Bytes::len).sum();
+        let (flags, sums) = match self.checksums {
+            true => (flags, sums_of(offset, &parts)),
+            false => (flags | W_NO_SUMS, Vec::new()),
+        };
+        let body = WriteReq { object, offset, flags, sums: List(sums) }.to_bytes();
+        self.counters.ost(Kind::Write);
+        self.counters.bytes_written.fetch_add(len as u64, Relaxed);
+        let done = Box::new(move |reply| {
+            drop(permit);
+            done(answer(reply));
+        });
+        self.session.submit(ops::oss::WRITE, body, parts, done);
+    }
+
+    fn read_body(&self, object: ObjectId, offset: u64, len: u32, flags: u8) -> Vec<u8> {
+        self.counters.ost(Kind::Read);
+        let flags = if self.checksums { flags } else { flags | W_NO_SUMS };
+        Read { object, offset, len, flags }.to_bytes()
+    }
+
+    fn verify(&self, offset: u64, data: &[u8], reply: &Reply) -> Result<(), Errno> {
+        self.counters.bytes_read.fetch_add(data.len() as u64, Relaxed);
+        let sums = decode::<ReadReply>(reply)?.sums;
+        if !self.checksums {
+            return Ok(());
+        }
+        check_sums(offset, data, &sums.0).map_err(|piece| {
+            tracing::error!(ost = self.index, offset, piece, "checksum of a read does not fit");
+            Errno::EBADMSG
+        })
+    }
+
+    /// Reads straight into `into`; the number of bytes, fewer at the end of the object.
+    pub(crate) fn read_into(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        into: &mut [u8],
+        flags: u8,
+    ) -> Result<usize, Errno> {
+        let mut tries = 0;
+        loop {
+            let permit = self.permit();
+            let body = self.read_body(object.clone(), offset, into.len() as u32, flags);
+            let (reply, n) =
+                self.session.call_into(ops::oss::READ, body, into).map_err(|e| lost(&e))?;
+            drop(permit);
+            reply.status()?;
+            let data = into.get(..n).ok_or(Errno::EPROTO)?;
+            tries += 1;
+            match self.verify(offset, data, &reply) {
+                Err(Errno::EBADMSG) if tries < CHECKSUM_TRIES => continue,
+                Err(Errno::EBADMSG) => return Err(Errno::EIO),
+                other => return other.map(|()| n),
+            }
+        }
+    }
+
+    /// Reads without waiting; `done` runs on some thread and must not block.
+    pub(crate) fn read(
+        self: &Arc<Ost>,
+        permit: Permit,
+        object: ObjectId,
+        offset: u64,
+        len: u32,
+        flags: u8,
+        done: impl FnOnce(Result<Bytes, Errno>) + Send + 'static,
+    ) {
+        let body = self.read_body(object, offset, len, flags);
+        let me = self.clone();
+        let done = Box::new(move |reply: Result<Reply, NetError>| {
+            drop(permit);
+            done(reply.map_err(|e| lost(&e)).and_then(|reply| {
+                reply.status()?;
+                if reply.bulk.len() > len as usize {
+                    return Err(Errno::EPROTO);
+                }
+                me.verify(offset, &reply.bulk, &reply)?;
+                Ok(reply.bulk)
+            }));
+        });
+        self.session.submit(ops::oss::READ, body, Vec::new(), done);
+    }
+
+    /// Commits without waiting; no object named: the whole target.
+    pub(crate) fn commit(
+        &self,
+        objects: Vec<ObjectId>,
+        done: impl FnOnce(Result<u64, Errno>) + Send + 'static,
+    ) {
+        self.counters.ost(Kind::Commit);
+        let body = CommitReq { objects: List(objects) }.to_bytes();
+        let done = Box::new(move |r| done(answer::<Committed>(r).map(|c| c.verifier)));
+        self.session.submit(ops::oss::COMMIT, body, Vec::new(), done);
+    }
+
+    pub(crate) fn punch(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        end: u64,
+        how: u8,
+        done: impl FnOnce(Result<Written, Errno>) + Send + 'static,
+    ) {
+        self.counters.ost(Kind::Punch);
+        let body = Punch { object, offset, end, how }.to_bytes();
+        self.session.submit(ops::oss::PUNCH, body, Vec::new(), Box::new(move |r| done(answer(r))));
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        end: u64,
+        keep_size: bool,
+        done: impl FnOnce(Result<Written, Errno>) + Send + 'static,
+    ) {
+        self.counters.ost(Kind::Allocate);
+        let body = Allocate { object, offset, end, keep_size }.to_bytes();
+        self.session.submit(
+            ops::oss::ALLOCATE,
+            body,
+            Vec::new(),
+            Box::new(move |r| done(answer(r))),
+        );
+    }
+
+    /// Sizes in the order of `objects`, without waiting.
+    pub(crate) fn glimpse(
+        &self,
+        objects: Vec<ObjectId>,
+        done: impl FnOnce(Result<Vec<ObjectAttr>, Errno>) + Send + 'static,
+    ) {
+        let n = objects.len();
+        self.counters.ost(Kind::Glimpse);
+        let body = Glimpse { objects: List(objects) }.to_bytes();
+        let done = Box::new(move |r| {
+            let List(attrs) = match answer::<Glimpsed>(r) {
+                Ok(glimpsed) => glimpsed.objects,
+                Err(e) => return done(Err(e)),
+            };
+            done(if attrs.len() == n { Ok(attrs) } else { Err(Errno::EPROTO) });
+        });
+        self.session.submit(ops::oss::GLIMPSE, body, Vec::new(), done);
+    }
+
+    /// Without waiting.
+    pub(crate) fn statfs(&self, done: impl FnOnce(Result<Statfs, Errno>) + Send + 'static) {
+        self.counters.ost(Kind::Statfs);
+        let done = Box::new(move |r| done(answer(r)));
+        self.session.submit(ops::oss::STATFS, Vec::new(), Vec::new(), done);
+    }
+
+    /// None beyond the end of the object.
+    pub(crate) fn seek(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        hole: bool,
+    ) -> Result<Option<u64>, Errno> {
+        let body = Seek { object, offset, hole }.to_bytes();
+        match self.call::<Found>(Kind::Seek, ops::oss::SEEK, body) {
+            Ok(found) => Ok(Some(found.offset)),
+            Err(Errno::ENXIO) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn sums_of_pieces_are_sums_of_the_whole(
+            offset in 0u64..20_000,
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..6000), 0..6),
+        ) {
+            let whole: Vec<u8> = parts.concat();
+            let parts: Vec<Bytes> = parts.into_iter().map(Bytes::from).collect();
+            prop_assert_eq!(sums_of(offset, &parts), proto::oss::sums(offset, &whole));
+        }
+    }
+}

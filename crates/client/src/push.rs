@@ -1,0 +1,257 @@
+//! Sending dirty data, and making it durable.
+//!
+//! Role: dirty -> in flight -> unstable -> committed. Two writes that overlap are never in flight
+//! together, so that the later one wins. Bytes are kept until an OST said COMMIT with the verifier
+//! of their write: after its restart they are sent again (invariant 1).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::layout::ObjectId;
+use proto::oss::{W_SYNC, Written};
+use proto::{Errno, Layout};
+
+use crate::core::Core;
+use crate::cut::{self, Rpc};
+use crate::gather::Gather;
+use crate::inode::{Inode, Place, State, Taken};
+use crate::ost::CHECKSUM_TRIES;
+use crate::ranges::Buf;
+
+/// Unstable bytes of one file that make a commit start in the background.
+pub(crate) const COMMIT_AT: u64 = 32 << 20;
+/// Rounds of write and commit before a restarting OST is given up.
+const COMMIT_ROUNDS: u32 = 16;
+
+/// How a write goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Way {
+    /// `W_*`.
+    pub(crate) flags: u8,
+    /// The writer waits and hears of a failure itself.
+    pub(crate) told: bool,
+}
+
+/// Dirty bytes of a file at which sending begins: one full RPC for each stripe, within reason.
+pub(crate) fn push_at(layout: &Layout, max_rpc: u64) -> u64 {
+    max_rpc * layout.count().clamp(1, 8)
+}
+
+impl Core {
+    fn max_rpc(&self) -> u64 {
+        u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK))
+    }
+
+    /// Dirty data grew: begins to send when there is enough of it.
+    pub(crate) fn maybe_push(&self, inode: &Arc<Inode>, st: &mut State) {
+        let Place::Striped(layout) = &st.place else { return };
+        let enough = st.dirty.bytes() >= push_at(layout, self.max_rpc());
+        if enough || (!st.dirty.is_empty() && self.budget.tight().dirty > 0) {
+            self.want_push(inode, st);
+        }
+    }
+
+    /// Sends what is dirty and does not overlap what is in flight. Waits for permits only.
+    pub(crate) fn push(self: &Arc<Core>, inode: &Arc<Inode>) {
+        let (layout, rpcs) = {
+            let mut guard = inode.st.lock();
+            let st = &mut *guard;
+            let Place::Striped(layout) = &st.place else { return };
+            let layout = layout.clone();
+            let flight = &st.flight;
+            let taken = st.dirty.extract(|at, seg| !flight.overlaps(at, at + seg.data.len()));
+            let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
+            let rpcs = cut::writes(&layout, runs, self.max_rpc());
+            rpcs.iter().for_each(|rpc| take_off(st, rpc));
+            st.dirty_since = if st.dirty.is_empty() { None } else { st.dirty_since };
+            st.account(&self.budget);
+            (layout, rpcs)
+        };
+        for rpc in rpcs {
+            self.send(inode, &layout, rpc, Way::default(), |_| ());
+        }
+    }
+
+    /// Sends one write that is in flight already; `heard` gets its outcome.
+    pub(crate) fn send(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        rpc: Rpc,
+        way: Way,
+        heard: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let ranges: Vec<(u64, u64)> =
+            rpc.parts.iter().map(|(at, b)| (*at, at + b.len() as u64)).collect();
+        let ost = match self.stripe(layout, rpc.stripe) {
+            Ok(ost) => ost,
+            Err(e) => {
+                self.land(inode, rpc.stripe, 0, way, &ranges, Err(e));
+                return heard(Err(e));
+            }
+        };
+        let object = layout.object(inode.fid, rpc.stripe);
+        let parts: Vec<Bytes> = rpc.parts.into_iter().map(|(_, b)| b).collect();
+        let (core, inode) = (self.clone(), inode.clone());
+        let (stripe, index) = (rpc.stripe, ost.index);
+        ost.write(object, rpc.object_offset, parts, way.flags, move |result| {
+            let outcome = result.as_ref().map(|_| ()).map_err(|e| *e);
+            core.land(&inode, stripe, index, way, &ranges, result);
+            heard(outcome);
+        });
+    }
+
+    /// A write was answered.
+    fn land(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        stripe: u16,
+        ost: u32,
+        way: Way,
+        ranges: &[(u64, u64)],
+        result: Result<Written, Errno>,
+    ) {
+        let mut st = inode.st.lock();
+        let id = st.next_id;
+        st.next_id += 1;
+        let mut failed = false;
+        for (a, b) in ranges {
+            for (at, seg) in st.flight.remove(*a, *b) {
+                match &result {
+                    Ok(_) if way.flags & W_SYNC != 0 => {
+                        st.unstable.remove(at, at + seg.data.len());
+                    }
+                    Ok(w) => {
+                        let taken = Taken { id, ost, verifier: w.verifier };
+                        st.unstable.insert(at, seg.data, taken);
+                    }
+                    // Damaged on the way: it goes again, and comes out right or is told.
+                    Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
+                        st.again(vec![(at, seg.data)]);
+                    }
+                    Err(_) => failed = true,
+                }
+            }
+        }
+        st.damaged = if result == Err(Errno::EBADMSG) { st.damaged + 1 } else { 0 };
+        if let (Ok(w), Some(b)) = (&result, st.blocks.get_mut(usize::from(stripe))) {
+            *b = Some(w.blocks);
+        }
+        if let (true, Err(e)) = (failed, &result) {
+            tracing::warn!(fid = %inode.fid, error = %e, "a write failed");
+            if !way.told {
+                st.fail(*e);
+            }
+        }
+        st.account(&self.budget);
+        if !st.dirty.is_empty() {
+            self.want_push(inode, &mut st);
+        }
+        if st.unstable.bytes() >= COMMIT_AT
+            || (!st.unstable.is_empty() && self.budget.tight().unstable > 0)
+        {
+            self.want_commit(inode, &mut st);
+        }
+        inode.landed.notify_all();
+    }
+
+    /// Sends all dirty data and waits for the answers. Errors are in the file's failures.
+    pub(crate) fn drain(self: &Arc<Core>, inode: &Arc<Inode>) {
+        loop {
+            self.push(inode);
+            let mut st = inode.st.lock();
+            while !st.flight.is_empty() {
+                inode.landed.wait(&mut st);
+            }
+            if st.dirty.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Makes durable what OSTs have taken of this file, sending again what a restart lost.
+    pub(crate) fn commit(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        for _ in 0..COMMIT_ROUNDS {
+            let lost = self.commit_round(inode)?;
+            if !lost {
+                return Ok(());
+            }
+            self.drain(inode);
+        }
+        Err(Errno::EIO)
+    }
+
+    /// One commit; whether bytes were lost by a restart and are dirty again.
+    fn commit_round(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<bool, Errno> {
+        let (upto, wanted) = {
+            let st = inode.st.lock();
+            let Place::Striped(layout) = &st.place else { return Ok(false) };
+            (st.next_id, unstable_objects(inode, &st, layout))
+        };
+        let gather = Gather::new();
+        for (index, objects) in wanted {
+            let ticket = gather.ticket();
+            match self.ost(index) {
+                Ok(ost) => ost.commit(objects, move |r| ticket.put((index, r))),
+                Err(e) => ticket.put((index, Err(e))),
+            }
+        }
+        let mut lost = false;
+        for (index, answer) in gather.wait() {
+            let verifier = answer?;
+            let mut st = inode.st.lock();
+            lost |= settle_commit(&mut st, index, upto, verifier);
+            st.account(&self.budget);
+        }
+        Ok(lost)
+    }
+
+    /// The OST restarted: what it may have lost goes again now.
+    pub(crate) fn resend(self: &Arc<Core>, index: u32) {
+        for inode in self.registry.all() {
+            let mut st = inode.st.lock();
+            if st.unstable.iter().any(|(_, seg)| seg.tag.ost == index) {
+                self.want_commit(&inode, &mut st);
+            }
+        }
+    }
+}
+
+/// Moves a write's bytes into flight.
+fn take_off(st: &mut State, rpc: &Rpc) {
+    for (at, bytes) in &rpc.parts {
+        st.flight.insert(*at, Buf::Shared(bytes.clone()), ());
+    }
+}
+
+/// The objects with unstable bytes, by OST.
+fn unstable_objects(inode: &Inode, st: &State, layout: &Layout) -> BTreeMap<u32, Vec<ObjectId>> {
+    let mut wanted: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
+    for (at, _) in st.unstable.iter() {
+        let (stripe, _) = layout.locate(at);
+        let Some(ost) = layout.osts.get(usize::from(stripe)) else { continue };
+        let objects = wanted.entry(*ost).or_default();
+        let object = layout.object(inode.fid, stripe);
+        if !objects.contains(&object) {
+            objects.push(object);
+        }
+    }
+    wanted
+}
+
+/// Bytes taken before the commit are durable if the verifier is that of their write.
+fn settle_commit(st: &mut State, ost: u32, upto: u64, verifier: u64) -> bool {
+    let done = st.unstable.extract(|_, seg| seg.tag.ost == ost && seg.tag.id < upto);
+    let mut lost = Vec::new();
+    for (at, seg) in done {
+        if seg.tag.verifier != verifier {
+            lost.push((at, seg.data));
+        } else {
+            st.ahead.invalidate(at, at + seg.data.len());
+        }
+    }
+    let any = !lost.is_empty();
+    st.again(lost);
+    any
+}

@@ -1,0 +1,442 @@
+//! Cutting, growing, punching and reserving.
+//!
+//! Role: objects first, then the MDT: a size on the MDT never promises bytes the objects do not
+//! have, and no object keeps bytes beyond a smaller size. `io` is held exclusively throughout.
+
+use std::sync::Arc;
+
+use proto::attr::{S_ATIME, S_ATIME_NOW, S_MTIME, S_MTIME_NOW, S_SIZE};
+use proto::mds::{Cred, Op, Res, SizeReport};
+use proto::oss::{P_HOLE, P_TRUNCATE, P_ZERO, Written};
+use proto::{Attr, Errno, Layout, SetAttr};
+
+use crate::Data;
+use crate::core::{Core, now};
+use crate::file::FallocMode;
+use crate::gather::Gather;
+use crate::inode::{Inline, Inode, Place, State, talk};
+use crate::mdt::{last, own_cred};
+use crate::write::{At, How, check_range};
+
+impl Core {
+    /// Changes attributes of a file that has state here; with S_SIZE its data too.
+    pub(crate) fn set_file(
+        self: &Arc<Core>,
+        cred: &Cred,
+        inode: &Arc<Inode>,
+        set: SetAttr,
+    ) -> Result<Attr, Errno> {
+        if set.valid & S_SIZE == 0 {
+            return self.set_times(cred, inode, set);
+        }
+        check_range(set.size, 0)?;
+        let _io = inode.io.write();
+        self.resize(cred, inode, set)
+    }
+
+    /// No size: what is to be told of times is told or made void first.
+    fn set_times(
+        self: &Arc<Core>,
+        cred: &Cred,
+        inode: &Arc<Inode>,
+        set: SetAttr,
+    ) -> Result<Attr, Errno> {
+        let epoch = self.epoch();
+        let _talk = talk(inode);
+        let changes = inode.st.lock().changes;
+        let attr = attr_of(self.mdt.one(cred, Op::SetAttr { fid: inode.fid, set: set.clone() })?)?;
+        {
+            let mut guard = inode.st.lock();
+            let st = &mut *guard;
+            st.unsynced = true;
+            if set.valid & (S_MTIME | S_MTIME_NOW) != 0 && st.changes == changes {
+                // Data written before arrives later, and must not move the time again.
+                st.mtime = st.mtime.map(|_| attr.mtime);
+            }
+            if set.valid & (S_ATIME | S_ATIME_NOW) != 0 {
+                st.atime = None;
+            }
+        }
+        self.settle(attr, epoch)
+    }
+
+    /// Sets the size (and whatever else `set` says).
+    fn resize(
+        self: &Arc<Core>,
+        cred: &Cred,
+        inode: &Arc<Inode>,
+        set: SetAttr,
+    ) -> Result<Attr, Errno> {
+        let epoch = self.epoch();
+        self.load(inode)?;
+        let old = self.size_now(inode)?;
+        let layout = match &inode.st.lock().place {
+            Place::Striped(layout) => Some(layout.clone()),
+            _ => None,
+        };
+        let _talk = talk(inode);
+        let size = set.size;
+        self.cut_memory(inode, size);
+        let mut ops = vec![Op::SetAttr { fid: inode.fid, set: set.clone() }];
+        if let Some(layout) = &layout {
+            if size < old {
+                self.cut_objects(inode, layout, size, old)?;
+            }
+            let blocks = inode.st.lock().blocks_known();
+            if self.caching() && blocks.is_some() {
+                let report = SizeReport { size, exact: true, blocks, mtime: None, atime: None };
+                ops.push(Op::Report { fid: inode.fid, report });
+            }
+        }
+        let attr = attr_of(last(self.mdt.compound(cred, ops)?)?)?;
+        {
+            let mut guard = inode.st.lock();
+            let st = &mut *guard;
+            st.unsynced = true;
+            st.changes += 1;
+            st.learn(&attr, epoch);
+            st.size = size;
+            st.mtime = st.mtime.map(|_| attr.mtime);
+            if set.valid & (S_ATIME | S_ATIME_NOW) != 0 {
+                st.atime = None;
+            }
+            if st.blocks.iter().any(Option::is_none) {
+                st.unreported = true;
+            }
+        }
+        self.settle(attr, epoch)
+    }
+
+    /// Shortens the objects that reach beyond `size`.
+    fn cut_objects(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+        size: u64,
+        old: u64,
+    ) -> Result<(), Errno> {
+        self.each_object(inode, layout, P_TRUNCATE, |stripe| {
+            let at = layout.object_size(stripe, size);
+            (at < layout.object_size(stripe, old)).then_some((at, 0))
+        })
+    }
+
+    /// Punches the objects for which `range` gives one, in parallel.
+    fn each_object(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+        how: u8,
+        range: impl Fn(u16) -> Option<(u64, u64)>,
+    ) -> Result<(), Errno> {
+        let gather = Gather::new();
+        for stripe in 0..layout.osts.len() as u16 {
+            let Some((a, b)) = range(stripe) else { continue };
+            let ticket = gather.ticket();
+            let object = layout.object(inode.fid, stripe);
+            match self.stripe(layout, stripe) {
+                Ok(ost) => ost.punch(object, a, b, how, move |r| ticket.put((stripe, r))),
+                Err(e) => ticket.put((stripe, Err(e))),
+            }
+        }
+        self.note_blocks(inode, gather.wait())
+    }
+
+    fn note_blocks(
+        &self,
+        inode: &Inode,
+        answers: Vec<(u16, Result<Written, Errno>)>,
+    ) -> Result<(), Errno> {
+        let mut st = inode.st.lock();
+        let mut outcome = Ok(());
+        for (stripe, answer) in answers {
+            match answer {
+                Ok(w) => {
+                    if let Some(b) = st.blocks.get_mut(usize::from(stripe)) {
+                        *b = Some(w.blocks);
+                    }
+                }
+                Err(e) => outcome = Err(e),
+            }
+        }
+        outcome
+    }
+
+    /// fallocate(2).
+    pub(crate) fn fallocate(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        if len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        check_range(offset, len)?;
+        let end = offset + len;
+        let _io = inode.io.write();
+        self.load(inode)?;
+        let size = self.size_now(inode)?;
+        match mode {
+            FallocMode::Punch | FallocMode::ZeroKeepSize => {
+                self.zero(inode, mode, offset, end.min(size))
+            }
+            FallocMode::Zero => {
+                self.zero(inode, mode, offset, end.min(size))?;
+                self.reserve(inode, offset.max(size), end, size, false)
+            }
+            FallocMode::Allocate => self.reserve(inode, offset, end, size, false),
+            FallocMode::KeepSize => self.reserve(inode, offset, end, size, true),
+        }
+    }
+
+    /// Reserves space, and grows the file to `end` unless `keep`.
+    fn reserve(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        end: u64,
+        size: u64,
+        keep: bool,
+    ) -> Result<(), Errno> {
+        if end <= offset {
+            return Ok(());
+        }
+        if end > self.dom_limit() {
+            self.grow(inode, end)?;
+        }
+        let layout = match &inode.st.lock().place {
+            Place::Striped(layout) => Some(layout.clone()),
+            _ => None,
+        };
+        if let Some(layout) = layout {
+            let gather = Gather::new();
+            for stripe in 0..layout.osts.len() as u16 {
+                let (a, b) = (layout.object_size(stripe, offset), layout.object_size(stripe, end));
+                if a >= b {
+                    continue;
+                }
+                let ticket = gather.ticket();
+                let object = layout.object(inode.fid, stripe);
+                match self.stripe(&layout, stripe) {
+                    Ok(ost) => {
+                        ost.allocate(object, a, b, keep, move |r| ticket.put((stripe, r)));
+                    }
+                    Err(e) => ticket.put((stripe, Err(e))),
+                }
+            }
+            self.note_blocks(inode, gather.wait())?;
+            let mut st = inode.st.lock();
+            st.unreported = true;
+            st.ahead.invalidate(offset, end);
+        }
+        if !keep && end > size {
+            self.resize(&own_cred(), inode, SetAttr::size(end))?;
+        }
+        Ok(())
+    }
+
+    /// Makes `[offset, end)` read as zeros; within the file's size.
+    fn zero(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        mode: FallocMode,
+        offset: u64,
+        end: u64,
+    ) -> Result<(), Errno> {
+        if end <= offset {
+            return Ok(());
+        }
+        let layout = {
+            let mut guard = inode.st.lock();
+            let st = &mut *guard;
+            match &mut st.place {
+                Place::Striped(layout) => Some(layout.clone()),
+                Place::Inline(inline) if self.caching() => {
+                    zero_inline(inline, offset, end);
+                    st.touched(now(), self.tick_now());
+                    st.account(&self.budget);
+                    return Ok(());
+                }
+                _ => None,
+            }
+        };
+        let Some(layout) = layout else {
+            // Inline and shared: zeros are written like any bytes.
+            let data = Data::Owned(vec![0; (end - offset) as usize].into());
+            return self.write_inline_shared(inode, offset, data);
+        };
+        {
+            let mut st = inode.st.lock();
+            loop {
+                st.dirty.remove(offset, end);
+                if !st.flight.overlaps(offset, end) {
+                    break;
+                }
+                inode.landed.wait(&mut st);
+            }
+            st.unstable.remove(offset, end);
+            st.ahead.invalidate(offset, end);
+            st.account(&self.budget);
+        }
+        let how = if mode == FallocMode::Punch { P_HOLE } else { P_ZERO };
+        self.each_object(inode, &layout, how, |stripe| {
+            let (a, b) = (layout.object_size(stripe, offset), layout.object_size(stripe, end));
+            (a < b).then_some((a, b))
+        })?;
+        let mut st = inode.st.lock();
+        st.unreported = true;
+        st.touched(now(), self.tick_now());
+        if st.dirty.is_empty() {
+            st.dirty_since = None;
+        }
+        Ok(())
+    }
+
+    fn write_inline_shared(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: Data<'_>,
+    ) -> Result<(), Errno> {
+        let op = Op::WriteInline {
+            fid: inode.fid,
+            offset,
+            data: match data {
+                Data::Owned(b) => b,
+                Data::Slice(s) => bytes::Bytes::copy_from_slice(s),
+            },
+            cut: None,
+            mtime: Some(now()),
+        };
+        attr_of(self.mdt.one(&own_cred(), op)?).map(|_| ())
+    }
+
+    /// SEEK_DATA and SEEK_HOLE.
+    pub(crate) fn seek(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        hole: bool,
+    ) -> Result<u64, Errno> {
+        let _io = inode.io.write();
+        self.load(inode)?;
+        let size = self.size_now(inode)?;
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        let layout = match &inode.st.lock().place {
+            Place::Striped(layout) => layout.clone(),
+            Place::Inline(inline) => {
+                let data = inline.data.len() as u64;
+                return match hole {
+                    true => Ok(offset.max(data)),
+                    false if offset < data => Ok(offset),
+                    false => Err(Errno::ENXIO),
+                };
+            }
+            Place::Unknown if hole => return Ok(size),
+            Place::Unknown => return Ok(offset),
+        };
+        self.drain(inode);
+        let found = match hole {
+            true => self.seek_hole(inode, &layout, offset, size)?,
+            false => self.seek_data(inode, &layout, offset)?.filter(|at| *at < size),
+        };
+        found.ok_or(Errno::ENXIO)
+    }
+
+    fn seek_data(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+        offset: u64,
+    ) -> Result<Option<u64>, Errno> {
+        let mut first: Option<u64> = None;
+        for stripe in 0..layout.osts.len() as u16 {
+            let object = layout.object(inode.fid, stripe);
+            let from = layout.object_size(stripe, offset);
+            if let Some(at) = self.stripe(layout, stripe)?.seek(object, from, false)? {
+                let at = layout.file_offset(stripe, at);
+                first = Some(first.map_or(at, |f| f.min(at)));
+            }
+        }
+        Ok(first)
+    }
+
+    /// The first byte that lies in a hole of its object; the end of the file is one.
+    fn seek_hole(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+        offset: u64,
+        size: u64,
+    ) -> Result<Option<u64>, Errno> {
+        // Up to where each object is known to be data.
+        let mut data_to = vec![0u64; layout.osts.len()];
+        for e in layout.extents(offset, size - offset) {
+            let known = &mut data_to[usize::from(e.stripe)];
+            if *known <= e.object_offset {
+                let object = layout.object(inode.fid, e.stripe);
+                let ost = self.stripe(layout, e.stripe)?;
+                *known = ost.seek(object, e.object_offset, true)?.unwrap_or(e.object_offset);
+            }
+            if *known < e.object_offset + e.len {
+                return Ok(Some(e.file_offset + known.saturating_sub(e.object_offset)));
+            }
+        }
+        Ok(Some(size))
+    }
+
+    /// copy_file_range(2) through this client's memory; bytes copied.
+    pub(crate) fn copy(
+        self: &Arc<Core>,
+        from: (&Arc<Inode>, u64),
+        to: (&Arc<Inode>, u64),
+        len: u64,
+        how: How,
+    ) -> Result<u64, Errno> {
+        check_range(from.1, len)?;
+        check_range(to.1, len)?;
+        let stream = parking_lot::Mutex::default();
+        let mut done = 0;
+        while done < len {
+            let mut buf = vec![0; (len - done).min(COPY_STEP) as usize];
+            let n = self.read(from.0, &stream, from.1 + done, &mut buf, false);
+            let n = match n {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            };
+            buf.truncate(n);
+            let at = At::Offset(to.1 + done);
+            match self.write(to.0, at, Data::Owned(buf.into()), how) {
+                Ok(_) => done += n as u64,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Bytes copied at once by copy_file_range.
+const COPY_STEP: u64 = 1 << 20;
+
+/// Zeros a part of inline data.
+fn zero_inline(inline: &mut Inline, offset: u64, end: u64) {
+    let end = end.min(inline.data.len() as u64);
+    if offset < end {
+        let zeros = vec![0; (end - offset) as usize];
+        State::write_inline(inline, offset, &zeros);
+    }
+}
+
+pub(crate) fn attr_of(res: Res) -> Result<Attr, Errno> {
+    match res {
+        Res::Attr { attr } => Ok(attr),
+        _ => Err(Errno::EPROTO),
+    }
+}

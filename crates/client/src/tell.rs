@@ -1,0 +1,270 @@
+//! Telling the MDT what was done to a file's data: inline bytes, sizes, times; fsync and close.
+//!
+//! Role: one teller per file at a time ([`crate::inode::talk`]), so that an older report never
+//! overtakes a newer one. What was told is forgotten here only if nothing newer came meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use proto::mds::{Op, Res, SizeReport};
+use proto::{Attr, Errno, MAX_FILE_SIZE};
+
+use crate::core::Core;
+use crate::inode::{Inode, Place, State, Talk, talk};
+use crate::mdt::own_cred;
+
+/// What is being told of one file.
+pub(crate) struct Telling {
+    pub(crate) talk: Talk,
+    changes: u64,
+    /// The inline range on its way.
+    inline: Option<(u64, u64)>,
+    report: Option<SizeReport>,
+}
+
+impl Telling {
+    /// Takes what is to be told; operations for it are added to `ops`. A report is left to the
+    /// caller (it may ride on a close).
+    pub(crate) fn begin(core: &Core, inode: &Arc<Inode>, ops: &mut Vec<Op>) -> Telling {
+        let talk = talk(inode);
+        let mut guard = inode.st.lock();
+        let st = &mut *guard;
+        let mut inline_sent = None;
+        if let Place::Inline(inline) = &mut st.place
+            && let Some((a, b)) = inline.dirty.take()
+        {
+            let data = inline.data.get(a as usize..b as usize).unwrap_or(&[]);
+            let data = Bytes::copy_from_slice(data);
+            let fid = inode.fid;
+            ops.push(Op::WriteInline { fid, offset: a, data, cut: None, mtime: st.mtime });
+            inline_sent = Some((a, b));
+        }
+        let mut report = st.report(core.caching());
+        if inline_sent.is_some() {
+            // The write carries the time of the data already.
+            report = report.filter(|r| r.atime.is_some());
+            if let Some(r) = &mut report {
+                r.mtime = None;
+            }
+        }
+        let changes = st.changes;
+        drop(guard);
+        Telling { talk, changes, inline: inline_sent, report }
+    }
+
+    /// The report that goes with this.
+    pub(crate) fn report(&self) -> Option<SizeReport> {
+        self.report.clone()
+    }
+
+    /// The MDT took the inline bytes.
+    pub(crate) fn inline_done(&mut self, core: &Core, attr: &Attr) {
+        let mut guard = self.talk.0.st.lock();
+        let st = &mut *guard;
+        st.unsynced = true;
+        self.inline = None;
+        if let Place::Inline(inline) = &mut st.place {
+            inline.stored = !inline.data.is_empty();
+        }
+        st.learn(attr, core.epoch());
+        if st.changes == self.changes {
+            st.mtime = None;
+            st.dirty_since = None;
+        }
+        st.account(&core.budget);
+    }
+
+    /// The MDT took the report.
+    pub(crate) fn report_done(&mut self, core: &Core, attr: &Attr) {
+        let Some(report) = self.report.take() else { return };
+        let mut st = self.talk.0.st.lock();
+        st.unsynced = true;
+        st.learn(attr, core.epoch());
+        if st.changes == self.changes {
+            st.mtime = None;
+            st.unreported = false;
+        }
+        if st.atime == report.atime {
+            st.atime = None;
+        }
+    }
+}
+
+impl Telling {
+    /// The inline bytes did not arrive: they are dirty again, unless the file is gone.
+    pub(crate) fn inline_failed(&mut self, core: &Core, errno: Errno) {
+        let Some((a, b)) = self.inline.take() else { return };
+        let mut guard = self.talk.0.st.lock();
+        let st = &mut *guard;
+        if matches!(errno, Errno::ENOENT | Errno::ESTALE) {
+            st.mtime = None;
+            st.unreported = false;
+        } else if let Place::Inline(inline) = &mut st.place {
+            let end = inline.data.len() as u64;
+            let (lo, hi) = inline.dirty.unwrap_or((a, b));
+            inline.dirty = Some((lo.min(a).min(end), hi.max(b).min(end))).filter(|(a, b)| a < b);
+            st.dirty_since.get_or_insert(core.tick_now());
+        }
+        st.account(&core.budget);
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // Lost on the way without an answer: dirty again.
+        if let Some((a, b)) = self.inline.take() {
+            let mut st = self.talk.0.st.lock();
+            if let Place::Inline(inline) = &mut st.place {
+                let (lo, hi) = inline.dirty.unwrap_or((a, b));
+                inline.dirty = Some((lo.min(a), hi.max(b)));
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Blocks of a written file that are not known are asked for.
+    pub(crate) fn learn_blocks(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let (layout, attr, changes) = {
+            let st = inode.st.lock();
+            match &st.place {
+                Place::Striped(l) if st.unreported && st.blocks_known().is_none() => {
+                    (l.clone(), st.attr.clone(), st.changes)
+                }
+                _ => return Ok(()),
+            }
+        };
+        let seen = self.glimpse(&layout, &attr)?;
+        let mut st = inode.st.lock();
+        if st.changes == changes {
+            st.blocks = seen.blocks;
+        }
+        Ok(())
+    }
+
+    /// Sends inline data and, when `report`, size and times; with `sync` waits for durability.
+    pub(crate) fn tell(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        report: bool,
+        sync: bool,
+    ) -> Result<(), Errno> {
+        if report {
+            self.learn_blocks(inode)?;
+        }
+        let mut ops = Vec::new();
+        let mut telling = Telling::begin(self, inode, &mut ops);
+        let wrote = !ops.is_empty();
+        let reports = telling.report().filter(|_| report);
+        if let Some(r) = &reports {
+            ops.push(Op::Report { fid: inode.fid, report: r.clone() });
+        }
+        let syncs = sync && (!ops.is_empty() || inode.st.lock().unsynced);
+        if syncs {
+            ops.push(Op::Sync {});
+        }
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let results = match self.mdt.compound(&own_cred(), ops) {
+            Ok(results) => results,
+            Err(e) => {
+                telling.inline_failed(self, e);
+                return Err(e);
+            }
+        };
+        let mut results = results.into_iter();
+        if wrote {
+            match results.next() {
+                Some(Res::Attr { attr }) => telling.inline_done(self, &attr),
+                other => {
+                    let e = errno_of(other);
+                    telling.inline_failed(self, e);
+                    self.careful.store(true, Relaxed);
+                    return Err(e);
+                }
+            }
+        }
+        if reports.is_some() {
+            match results.next() {
+                Some(Res::Attr { attr }) => telling.report_done(self, &attr),
+                other => return Err(errno_of(other)),
+            }
+        }
+        if syncs {
+            match results.next() {
+                Some(Res::Done {}) => inode.st.lock().unsynced = false,
+                other => return Err(errno_of(other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// fsync or fdatasync of a file. Errors of write-behind are the caller's to look up.
+    pub(crate) fn fsync(self: &Arc<Core>, inode: &Arc<Inode>, datasync: bool) -> Result<(), Errno> {
+        self.drain(inode);
+        self.commit(inode)?;
+        let report = {
+            let st = inode.st.lock();
+            !datasync || st.attr.size != st.size || !self.caching()
+        };
+        self.tell(inode, report, true)
+    }
+
+    /// syncfs: everything of this client is durable; the first error met.
+    pub(crate) fn sync_all(self: &Arc<Core>) -> Result<(), Errno> {
+        self.closed_all();
+        let inodes = self.registry.all();
+        for inode in &inodes {
+            self.push(inode);
+        }
+        let mut outcome = Ok(());
+        for inode in &inodes {
+            if !inode.st.lock().is_clean() {
+                self.drain(inode);
+            }
+        }
+        for inode in &inodes {
+            if inode.st.lock().is_clean() {
+                continue;
+            }
+            let done = self.commit(inode).and_then(|()| self.tell(inode, true, false));
+            outcome = outcome.and(done);
+        }
+        let failed = self.failed.lock().take();
+        match self.mdt.one(&own_cred(), Op::Sync {}) {
+            Ok(Res::Done {}) => outcome.and(failed.map_or(Ok(()), Err)),
+            Ok(_) => Err(Errno::EPROTO),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Cuts what memory holds of a file to `size`; `io` is held exclusively.
+    pub(crate) fn cut_memory(&self, inode: &Inode, size: u64) {
+        let mut guard = inode.st.lock();
+        loop {
+            guard.dirty.remove(size, MAX_FILE_SIZE);
+            if !guard.flight.overlaps(size, MAX_FILE_SIZE) {
+                break;
+            }
+            inode.landed.wait(&mut guard);
+        }
+        let st: &mut State = &mut guard;
+        st.unstable.remove(size, MAX_FILE_SIZE);
+        st.ahead.invalidate(size, MAX_FILE_SIZE);
+        if let Place::Inline(inline) = &mut st.place {
+            inline.data.truncate(size.min(inline.data.len() as u64) as usize);
+            let end = inline.data.len() as u64;
+            inline.dirty = inline.dirty.map(|(a, b)| (a, b.min(end))).filter(|(a, b)| a < b);
+        }
+        st.account(&self.budget);
+    }
+}
+
+fn errno_of(res: Option<Res>) -> Errno {
+    match res {
+        Some(Res::Failed { errno }) => Errno(errno.into()),
+        _ => Errno::EPROTO,
+    }
+}

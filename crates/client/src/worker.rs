@@ -1,0 +1,258 @@
+//! The client's own threads: sending, committing, closing, ageing.
+//!
+//! Role: what callers need not wait for. Every queue here is bounded: files are queued once at
+//! most for sending and once for committing, closes by [`CLOSES_MAX`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use proto::mds::{Op, Res};
+use proto::{Errno, MAX_BODY};
+
+use crate::core::Core;
+use crate::inode::{Inode, Place};
+use crate::mdt::own_cred;
+use crate::tell::Telling;
+
+/// Threads that send and commit.
+pub(crate) const WORKERS: usize = 4;
+/// Closes that may wait; more make their callers wait.
+pub(crate) const CLOSES_MAX: usize = 4096;
+/// Closes in one message.
+const CLOSES_PER_MESSAGE: usize = 64;
+/// Ticks between two looks at old dirty data.
+pub(crate) const TICKS_PER_EXPIRE: u32 = 5;
+
+/// Work for the senders.
+pub(crate) enum Task {
+    Push(Arc<Inode>),
+    Commit(Arc<Inode>),
+    Stop,
+}
+
+/// Work for the closer.
+pub(crate) enum Closing {
+    File(Arc<Inode>, u64),
+    /// Answers when everything before is done.
+    Barrier(Sender<()>),
+    Stop,
+}
+
+/// Runs tasks until told to stop.
+pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
+    for task in tasks {
+        match task {
+            Task::Push(inode) => {
+                inode.st.lock().queued = false;
+                core.push(&inode);
+                if core.has_inline(&inode)
+                    && let Err(e) = core.tell(&inode, false, false)
+                {
+                    tracing::warn!(fid = %inode.fid, error = %e, "inline data stays dirty");
+                }
+                core.registry.rest(&inode);
+            }
+            Task::Commit(inode) => {
+                let done = core.commit(&inode);
+                inode.st.lock().committing = false;
+                if let Err(e) = done {
+                    tracing::warn!(fid = %inode.fid, error = %e, "commit failed, it is tried again");
+                }
+                core.registry.rest(&inode);
+            }
+            Task::Stop => return,
+        }
+    }
+}
+
+/// Sends what got old, until the client stops.
+pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
+    let pause = (core.options.dirty_expire / TICKS_PER_EXPIRE).max(Duration::from_millis(10));
+    while stop.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
+        let tick = core.tick.fetch_add(1, SeqCst) + 1;
+        for inode in core.registry.all() {
+            let mut st = inode.st.lock();
+            let old = |since: u64| since + u64::from(TICKS_PER_EXPIRE) <= tick;
+            if st.dirty_since.is_some_and(old) {
+                st.dirty_since = Some(tick);
+                core.want_push(&inode, &mut st);
+            }
+            if !st.unstable.is_empty() && tick.is_multiple_of(u64::from(TICKS_PER_EXPIRE)) {
+                core.want_commit(&inode, &mut st);
+            }
+        }
+    }
+}
+
+/// One file to close.
+struct Item {
+    inode: Arc<Inode>,
+    handle: u64,
+    telling: Option<Telling>,
+    wrote: bool,
+}
+
+/// Closes files, many in one message, until told to stop.
+pub(crate) fn close(core: &Arc<Core>, closings: &Receiver<Closing>) {
+    let mut next = None;
+    while let Some(first) = next.take().or_else(|| closings.recv().ok()) {
+        let mut batch = Vec::new();
+        let mut work = Some(first);
+        while let Some(closing) = work.take() {
+            match closing {
+                Closing::File(inode, handle)
+                    if batch.len() < CLOSES_PER_MESSAGE
+                        && !batch.iter().any(|(i, _)| Arc::ptr_eq(i, &inode)) =>
+                {
+                    batch.push((inode, handle));
+                    work = closings.try_recv().ok();
+                }
+                other => next = Some(other),
+            }
+        }
+        if !batch.is_empty() {
+            close_batch(core, batch);
+        }
+        match next.take() {
+            Some(Closing::Barrier(done)) => drop(done.send(())),
+            Some(Closing::Stop) => return,
+            other => next = other,
+        }
+    }
+}
+
+fn close_batch(core: &Arc<Core>, batch: Vec<(Arc<Inode>, u64)>) {
+    let mut waiting = VecDeque::new();
+    for (inode, handle) in batch {
+        let busy = {
+            let st = inode.st.lock();
+            !st.dirty.is_empty() || !st.flight.is_empty()
+        };
+        if busy {
+            core.drain(&inode);
+        }
+        if let Err(e) = core.learn_blocks(&inode) {
+            tracing::debug!(fid = %inode.fid, error = %e, "blocks stay unknown");
+        }
+        waiting.push_back(Item { inode, handle, telling: None, wrote: false });
+    }
+    while !waiting.is_empty() {
+        let mut sent: Vec<Item> = Vec::new();
+        let (mut ops, mut bytes) = (Vec::new(), 0);
+        while let Some(mut item) = waiting.pop_front() {
+            let before = ops.len();
+            let telling = Telling::begin(core, &item.inode, &mut ops);
+            item.wrote = ops.len() > before;
+            bytes += ops[before..].iter().map(size_of_op).sum::<usize>();
+            let (fid, handle, report) = (item.inode.fid, item.handle, telling.report());
+            ops.push(Op::Close { fid, handle, report });
+            item.telling = Some(telling);
+            sent.push(item);
+            if bytes > MAX_BODY as usize / 2 {
+                break;
+            }
+        }
+        let results = core.mdt.compound(&own_cred(), ops);
+        for again in closed(core, sent, results).into_iter().rev() {
+            waiting.push_front(again);
+        }
+    }
+}
+
+fn size_of_op(op: &Op) -> usize {
+    match op {
+        Op::WriteInline { data, .. } => data.len() + 64,
+        _ => 128,
+    }
+}
+
+/// Takes the results of a compound of closes; those it did not come to.
+fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -> Vec<Item> {
+    let (results, lost) = match results {
+        Ok(results) => (results, None),
+        Err(e) => (Vec::new(), Some(e)),
+    };
+    let mut results = results.into_iter();
+    let mut again = Vec::new();
+    let mut ended = false;
+    for mut item in sent {
+        let Some(mut telling) = item.telling.take() else { continue };
+        if ended {
+            drop(telling);
+            again.push(item);
+            continue;
+        }
+        let mut failed = lost;
+        if item.wrote {
+            match results.next() {
+                Some(Res::Attr { attr }) => telling.inline_done(core, &attr),
+                other => failed = failed.or(Some(failure(other))),
+            }
+            if let Some(e) = failed {
+                inline_lost(core, &item.inode, &mut telling, e);
+                if lost.is_none() {
+                    // The close itself is still to be done, without the data.
+                    core.mention(Op::Close {
+                        fid: item.inode.fid,
+                        handle: item.handle,
+                        report: None,
+                    });
+                    ended = true;
+                }
+            }
+        }
+        if failed.is_none() {
+            match results.next() {
+                Some(Res::Attr { attr }) => telling.report_done(core, &attr),
+                other => {
+                    tracing::debug!(fid = %item.inode.fid, error = %failure(other), "close");
+                    ended = true;
+                }
+            }
+        }
+        drop(telling);
+        {
+            let mut st = item.inode.st.lock();
+            st.opens -= 1;
+            st.handles.retain(|(h, _)| *h != item.handle);
+        }
+        core.registry.rest(&item.inode);
+    }
+    again
+}
+
+/// Inline data of a closed file did not arrive: it is kept, tried again, and told at syncfs.
+fn inline_lost(core: &Arc<Core>, inode: &Arc<Inode>, telling: &mut Telling, errno: Errno) {
+    telling.inline_failed(core, errno);
+    if matches!(errno, Errno::ENOENT | Errno::ESTALE) {
+        return;
+    }
+    tracing::warn!(fid = %inode.fid, error = %errno, "data of a closed file is not stored yet");
+    core.careful.store(true, Relaxed);
+    *core.failed.lock() = Some(errno);
+    inode.st.lock().fail(errno);
+}
+
+fn failure(res: Option<Res>) -> Errno {
+    match res {
+        Some(Res::Failed { errno }) => Errno(errno.into()),
+        _ => Errno::EPROTO,
+    }
+}
+
+impl Core {
+    fn has_inline(&self, inode: &Inode) -> bool {
+        matches!(&inode.st.lock().place, Place::Inline(i) if i.dirty.is_some())
+    }
+
+    /// Waits until every close so far has reached the MDT.
+    pub(crate) fn closed_all(&self) {
+        let (done, wait) = bounded(1);
+        if self.closings.send(Closing::Barrier(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+}

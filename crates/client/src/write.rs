@@ -1,0 +1,372 @@
+//! Writing.
+//!
+//! Role: under the SOLE lease bytes go into memory and later to their servers; without it, or with
+//! O_DIRECT, they go through before the call returns. Files begin inline and move to objects when
+//! they outgrow the MDT's limit. Never does: hold a lock of state over an RPC.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::attr::A_INLINE;
+use proto::mds::{Op, Res, SizeReport};
+use proto::oss::{W_DIRECT, W_SYNC};
+use proto::{Errno, MAX_FILE_SIZE};
+
+use crate::Data;
+use crate::core::{Core, now};
+use crate::cut;
+use crate::gather::Gather;
+use crate::inode::{Inline, Inode, Place, State};
+use crate::mdt::own_cred;
+use crate::push::Way;
+use crate::ranges::{Buf, COPY_BELOW};
+
+/// How often a file that another client moves to objects is asked for again.
+const MOVE_TRIES: u32 = 200;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Offset(u64),
+    End,
+}
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    pub(crate) direct: bool,
+    pub(crate) sync: bool,
+}
+
+/// What the first look at the state decided.
+enum Next {
+    Done(u64),
+    /// The file must get objects first.
+    Grow(u64),
+    /// Bytes go through now, at this offset.
+    Through(u64),
+}
+
+impl Core {
+    /// Writes all of `data`; where it began.
+    pub(crate) fn write(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        at: At,
+        data: Data<'_>,
+        how: How,
+    ) -> Result<u64, Errno> {
+        let len = data.as_slice().len() as u64;
+        if let At::Offset(offset) = at {
+            check_range(offset, len)?;
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        self.budget.room(|| self.push_all());
+        let mut data = Some(data);
+        loop {
+            let io = inode.io.read();
+            self.load(inode)?;
+            if !self.caching() {
+                drop(io);
+                return self.write_shared(inode, at, bytes_of(&mut data), how);
+            }
+            match self.write_cached(inode, at, &mut data, how)? {
+                Next::Done(offset) => return Ok(offset),
+                Next::Through(offset) => {
+                    let bytes = bytes_of(&mut data);
+                    self.write_through(inode, offset, bytes, how)?;
+                    let mut st = inode.st.lock();
+                    st.size = st.size.max(offset + len);
+                    st.mtime = Some(now());
+                    st.changes += 1;
+                    st.unreported = true;
+                    return Ok(offset);
+                }
+                Next::Grow(end) => {
+                    drop(io);
+                    let _moving = inode.io.write();
+                    self.grow(inode, end)?;
+                }
+            }
+        }
+    }
+
+    /// A write under the SOLE lease; holds `io` shared.
+    fn write_cached(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        at: At,
+        data: &mut Option<Data<'_>>,
+        how: How,
+    ) -> Result<Next, Errno> {
+        let len = data.as_ref().map_or(0, |d| d.as_slice().len()) as u64;
+        let mut guard = inode.st.lock();
+        let st = &mut *guard;
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End => st.size,
+        };
+        check_range(offset, len)?;
+        let end = offset + len;
+        match &mut st.place {
+            Place::Unknown => return Err(Errno::EIO),
+            Place::Inline(_) if end > self.dom_limit() => return Ok(Next::Grow(end)),
+            Place::Inline(inline) => {
+                if let Some(data) = data.take() {
+                    State::write_inline(inline, offset, data.as_slice());
+                }
+                st.touched(now(), self.tick_now());
+            }
+            Place::Striped(_) if how.direct => {
+                // Reserved at once, so that two appends never meet.
+                if at == At::End {
+                    st.size = end;
+                }
+                st.ahead.invalidate(offset, end);
+                return Ok(Next::Through(offset));
+            }
+            Place::Striped(_) => {
+                match data.take() {
+                    Some(Data::Owned(b)) if b.len() >= COPY_BELOW => {
+                        st.dirty.insert(offset, Buf::Shared(b), ());
+                    }
+                    Some(other) => st.dirty.insert_copy(offset, other.as_slice(), ()),
+                    None => {}
+                }
+                st.ahead.invalidate(offset, end);
+                st.unreported = true;
+                st.touched(now(), self.tick_now());
+            }
+        }
+        st.size = st.size.max(end);
+        st.account(&self.budget);
+        self.maybe_push(inode, st);
+        Ok(Next::Done(offset))
+    }
+
+    /// Sends bytes of a striped file and waits until its OSTs have them.
+    fn write_through(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: Bytes,
+        how: How,
+    ) -> Result<(), Errno> {
+        let end = offset + data.len() as u64;
+        let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK));
+        let (layout, rpcs) = loop {
+            let mut guard = inode.st.lock();
+            let st = &mut *guard;
+            let Place::Striped(layout) = &st.place else { return Err(Errno::EIO) };
+            let layout = layout.clone();
+            if st.flight.overlaps(offset, end) {
+                inode.landed.wait(&mut guard);
+                continue;
+            }
+            // Older bytes that were never sent are overwritten here; the rest goes later.
+            st.dirty.remove(offset, end);
+            st.flight.insert(offset, Buf::Shared(data.clone()), ());
+            st.ahead.invalidate(offset, end);
+            st.account(&self.budget);
+            break (layout.clone(), cut::writes(&layout, vec![(offset, data)], max));
+        };
+        let flags = if how.direct { W_DIRECT } else { 0 } | if how.sync { W_SYNC } else { 0 };
+        let way = Way { flags, told: true };
+        let gather = Gather::new();
+        for rpc in rpcs {
+            let ticket = gather.ticket();
+            self.send(inode, &layout, rpc, way, move |r| ticket.put(r));
+        }
+        let outcome = gather.wait().into_iter().collect::<Result<Vec<()>, Errno>>();
+        outcome.map(|_| ())
+    }
+
+    /// A write while others may use the file: nothing is cached.
+    fn write_shared(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        at: At,
+        data: Bytes,
+        how: How,
+    ) -> Result<u64, Errno> {
+        let len = data.len() as u64;
+        for _ in 0..MOVE_TRIES {
+            let io = inode.io.read();
+            let offset = match at {
+                At::Offset(offset) => offset,
+                At::End => self.size_now(inode)?,
+            };
+            check_range(offset, len)?;
+            self.load(inode)?;
+            if matches!(inode.st.lock().place, Place::Striped(_)) {
+                self.write_through(inode, offset, data.clone(), how)?;
+                self.report_shared(inode, offset + len)?;
+                return Ok(offset);
+            }
+            if offset + len <= self.dom_limit() {
+                let op = Op::WriteInline {
+                    fid: inode.fid,
+                    offset,
+                    data: data.clone(),
+                    cut: None,
+                    mtime: Some(now()),
+                };
+                match self.mdt.one(&own_cred(), op) {
+                    Ok(Res::Attr { attr }) => {
+                        let mut st = inode.st.lock();
+                        st.learn(&attr, 0);
+                        st.size = attr.size;
+                        st.place = Place::Unknown;
+                        st.unsynced = true;
+                        return Ok(offset);
+                    }
+                    Ok(_) => return Err(Errno::EPROTO),
+                    Err(Errno::EFBIG | Errno::EAGAIN) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            drop(io);
+            let _moving = inode.io.write();
+            match self.grow(inode, offset + len) {
+                Err(Errno::EAGAIN) => std::thread::sleep(std::time::Duration::from_millis(5)),
+                other => other?,
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// Tells the MDT what a write without a lease did.
+    fn report_shared(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Errno> {
+        let report =
+            SizeReport { size: end, exact: false, blocks: None, mtime: Some(now()), atime: None };
+        let grew = {
+            let mut st = inode.st.lock();
+            st.unsynced = true;
+            st.unreported = true;
+            std::mem::replace(&mut st.size, end) < end
+        };
+        let op = Op::Report { fid: inode.fid, report };
+        if !grew {
+            self.mention(op);
+            return Ok(());
+        }
+        match self.mdt.one(&own_cred(), op)? {
+            Res::Attr { attr } => {
+                let mut st = inode.st.lock();
+                st.learn(&attr, 0);
+                st.size = attr.size;
+                Ok(())
+            }
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Gives an inline file objects; holds `io` exclusively.
+    pub(crate) fn grow(self: &Arc<Core>, inode: &Arc<Inode>, hint: u64) -> Result<(), Errno> {
+        self.load(inode)?;
+        let mut old = match &inode.st.lock().place {
+            Place::Striped(_) => return Ok(()),
+            Place::Unknown => return Err(Errno::EIO),
+            Place::Inline(inline) => inline.clone(),
+        };
+        let op = Op::BeginWrite { fid: inode.fid, size_hint: hint };
+        let (attr, layout) = match self.mdt.one(&own_cred(), op)? {
+            Res::Layout { attr, layout } => (attr, Arc::new(layout)),
+            _ => return Err(Errno::EPROTO),
+        };
+        if attr.flags & A_INLINE != 0 && !self.caching() {
+            // Nobody else changes it from here on.
+            if let Res::Inline { data: Some(data), .. } =
+                self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })?
+            {
+                old = Inline { stored: !data.is_empty(), data: data.to_vec(), dirty: None };
+            }
+        }
+        let failures = {
+            let mut st = inode.st.lock();
+            st.attr = attr;
+            st.blocks = vec![Some(0); layout.osts.len()];
+            st.place = Place::Striped(layout);
+            st.unsynced = true;
+            st.unreported = true;
+            if !old.data.is_empty() {
+                st.dirty.insert(0, Buf::Shared(Bytes::from(old.data.clone())), ());
+                st.dirty_since.get_or_insert(self.tick_now());
+            }
+            st.account(&self.budget);
+            st.failures
+        };
+        if !old.stored {
+            return Ok(());
+        }
+        self.drop_inline(inode, failures).inspect_err(|_| self.ungrow(inode, old))
+    }
+
+    /// Moves what the MDT holds into objects, durably.
+    fn drop_inline(self: &Arc<Core>, inode: &Arc<Inode>, failures: u64) -> Result<(), Errno> {
+        self.drain(inode);
+        self.commit(inode)?;
+        let report = {
+            let st = inode.st.lock();
+            if st.failures != failures {
+                return Err(st.failure.unwrap_or(Errno::EIO));
+            }
+            SizeReport {
+                size: st.size,
+                exact: self.caching(),
+                blocks: st.blocks_known(),
+                mtime: st.mtime,
+                atime: None,
+            }
+        };
+        let op = Op::DropInline { fid: inode.fid, report };
+        match self.mdt.one(&own_cred(), op)? {
+            Res::Attr { attr } => {
+                inode.st.lock().attr = attr;
+                Ok(())
+            }
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// The move failed: the MDT still has the data.
+    fn ungrow(&self, inode: &Arc<Inode>, old: Inline) {
+        let mut st = inode.st.lock();
+        st.dirty.remove(0, MAX_FILE_SIZE);
+        st.unstable.remove(0, MAX_FILE_SIZE);
+        st.place = Place::Inline(old);
+        st.account(&self.budget);
+    }
+
+    /// Dirty data of all files shall go out.
+    pub(crate) fn push_all(&self) {
+        for inode in self.registry.all() {
+            let mut st = inode.st.lock();
+            let inline = matches!(&st.place, Place::Inline(i) if i.dirty.is_some());
+            if !st.dirty.is_empty() || inline {
+                self.want_push(&inode, &mut st);
+            }
+            if !st.unstable.is_empty() {
+                self.want_commit(&inode, &mut st);
+            }
+        }
+    }
+}
+
+/// EFBIG for what no file may hold.
+pub(crate) fn check_range(offset: u64, len: u64) -> Result<(), Errno> {
+    match offset.checked_add(len) {
+        Some(end) if end <= MAX_FILE_SIZE => Ok(()),
+        _ => Err(Errno::EFBIG),
+    }
+}
+
+fn bytes_of(data: &mut Option<Data<'_>>) -> Bytes {
+    match data.take() {
+        Some(Data::Owned(b)) => b,
+        Some(Data::Slice(s)) => Bytes::copy_from_slice(s),
+        None => Bytes::new(),
+    }
+}

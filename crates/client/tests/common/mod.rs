@@ -1,0 +1,162 @@
+//! A whole file system in one process: an MDT on a store in memory, OSTs in a temporary directory,
+//! each behind a Unix socket of its own, so that any of them can be restarted under a client.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mds::{Mdt, MdtLabel, MdtOptions};
+use net::{Endpoint, Server, ServerOptions};
+use oss::{Ost, OstLabel, OstOptions, OstService};
+use pinstripe_client::{Client, ClientConfig, Mgs, Options};
+use proto::mds::Cred;
+use proto::wire::List;
+use store::memory::{self, MemoryDisk};
+
+pub const FS: [u8; 16] = [7; 16];
+
+pub struct RunningOst {
+    pub ost: Arc<Ost>,
+    pub server: Server,
+}
+
+pub struct World {
+    pub dir: tempfile::TempDir,
+    pub disk: MemoryDisk,
+    pub mdt: Option<(Arc<Mdt>, Server)>,
+    pub osts: Vec<Option<RunningOst>>,
+}
+
+pub fn root() -> Cred {
+    Cred { uid: 0, gid: 0, groups: List(vec![]) }
+}
+
+impl World {
+    pub fn new(osts: usize) -> World {
+        let dir = tempfile::Builder::new().prefix("client-test").tempdir().unwrap();
+        // Sockets are only made in a directory of their owner alone.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(dir.path(), mode).unwrap();
+        let mut world = World { dir, disk: MemoryDisk::default(), mdt: None, osts: Vec::new() };
+        for i in 0..osts {
+            let label =
+                OstLabel { fs: FS, fs_name: "test".into(), index: i as u32, uuid: [i as u8; 16] };
+            let path = world.ost_dir(i);
+            std::fs::create_dir(&path).unwrap();
+            Ost::format(&path, &label).unwrap();
+            world.osts.push(None);
+            world.start_ost(i);
+        }
+        world.start_mdt();
+        world
+    }
+
+    fn ost_dir(&self, i: usize) -> PathBuf {
+        self.dir.path().join(format!("ost{i}"))
+    }
+
+    pub fn ost_at(&self, i: usize) -> Endpoint {
+        Endpoint::Unix(self.dir.path().join(format!("o{i}.sock")))
+    }
+
+    pub fn mdt_at(&self) -> Endpoint {
+        Endpoint::Unix(self.dir.path().join("m.sock"))
+    }
+
+    pub fn start_ost(&mut self, i: usize) {
+        let options = OstOptions { reserve_bytes: Some(0), ..OstOptions::default() };
+        let ost = loop {
+            match Ost::open(&self.ost_dir(i), options.clone()) {
+                Ok(ost) => break ost,
+                Err(e) => assert!(e.to_string().contains("in use"), "{e}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let server = Server::new(ServerOptions::default());
+        server.add(Arc::new(OstService::new(ost.clone()).unwrap()));
+        server.listen(&self.ost_at(i)).unwrap();
+        self.osts[i] = Some(RunningOst { ost, server });
+    }
+
+    /// As kill -9 of the server: nothing is closed.
+    pub fn stop_ost(&mut self, i: usize) {
+        if let Some(running) = self.osts[i].take() {
+            running.server.shutdown();
+        }
+        let Endpoint::Unix(path) = self.ost_at(i) else { return };
+        let _ = std::fs::remove_file(path);
+    }
+
+    pub fn restart_ost(&mut self, i: usize) {
+        self.stop_ost(i);
+        self.start_ost(i);
+    }
+
+    pub fn start_mdt(&mut self) {
+        let store = memory::acquire(&self.disk, "test", 0).unwrap();
+        let label = MdtLabel { fs: FS, fsname: "test".into(), index: 0, uuid: [8; 16] };
+        let options =
+            MdtOptions { poll_interval: Duration::from_millis(20), ..MdtOptions::default() };
+        let mdt = Mdt::with_store(label, Arc::from(store), options, "memory").unwrap();
+        mdt.set_osts((0..self.osts.len()).map(|i| (i as u32, self.ost_at(i))).collect(), None);
+        let server = Server::new(ServerOptions::default());
+        server.add(mdt.clone());
+        server.listen(&self.mdt_at()).unwrap();
+        self.mdt = Some((mdt, server));
+    }
+
+    pub fn restart_mdt(&mut self) {
+        if let Some((mdt, server)) = self.mdt.take() {
+            server.shutdown();
+            mdt.close().unwrap();
+        }
+        let Endpoint::Unix(path) = self.mdt_at() else { return };
+        let _ = std::fs::remove_file(path);
+        self.start_mdt();
+    }
+
+    pub fn config(&self, options: Options) -> ClientConfig {
+        let mut targets = vec![("MDT0000".to_string(), self.mdt_at())];
+        targets.extend((0..self.osts.len()).map(|i| (format!("OST{i:04x}"), self.ost_at(i))));
+        ClientConfig {
+            mgs: Mgs::Targets { fs: FS, targets },
+            key: None,
+            subdir: None,
+            description: "test".into(),
+            options,
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client_with(Options::default())
+    }
+
+    pub fn client_with(&self, options: Options) -> Client {
+        Client::connect(self.config(options)).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some((mdt, server)) = self.mdt.take() {
+            server.shutdown();
+            let _ = mdt.close();
+        }
+        for i in 0..self.osts.len() {
+            self.stop_ost(i);
+        }
+    }
+}
+
+/// Polls until `what` holds.
+pub fn until(mut what: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("did not come to be");
+}
