@@ -5,12 +5,13 @@
 //! they outgrow the MDT's limit. Never does: hold a lock of state over an RPC.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::attr::A_INLINE;
 use proto::mds::{Op, Res, SizeReport};
 use proto::oss::{W_DIRECT, W_SYNC};
-use proto::{Errno, MAX_FILE_SIZE};
+use proto::{Attr, Errno, Layout, MAX_FILE_SIZE};
 
 use crate::Data;
 use crate::core::{Core, now};
@@ -22,7 +23,9 @@ use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
 
 /// How often a file that another client moves to objects is asked for again.
-const MOVE_TRIES: u32 = 200;
+const MOVE_TRIES: u32 = 500;
+/// Pause between two tries.
+const MOVE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,12 +232,9 @@ impl Core {
             }
             drop(io);
             let _moving = inode.io.write();
-            match self.grow(inode, offset + len) {
-                Err(Errno::EAGAIN) => std::thread::sleep(std::time::Duration::from_millis(5)),
-                other => other?,
-            }
+            self.grow(inode, offset + len)?;
         }
-        Err(Errno::EAGAIN)
+        Err(Errno::EIO)
     }
 
     /// Tells the MDT what a write without a lease did.
@@ -271,11 +271,7 @@ impl Core {
             Place::Unknown => return Err(Errno::EIO),
             Place::Inline(inline) => inline.clone(),
         };
-        let op = Op::BeginWrite { fid: inode.fid, size_hint: hint };
-        let (attr, layout) = match self.mdt.one(&own_cred(), op)? {
-            Res::Layout { attr, layout } => (attr, Arc::new(layout)),
-            _ => return Err(Errno::EPROTO),
-        };
+        let (attr, layout) = self.begin_write(inode, hint)?;
         if attr.flags & A_INLINE != 0 && !self.caching() {
             // Nobody else changes it from here on.
             if let Res::Inline { data: Some(data), .. } =
@@ -302,6 +298,21 @@ impl Core {
             return Ok(());
         }
         self.drop_inline(inode, failures).inspect_err(|_| self.ungrow(inode, old))
+    }
+
+    /// Asks for objects. EAGAIN passes: another client moves the file, or the MDT does not know
+    /// its OSTs yet.
+    fn begin_write(&self, inode: &Inode, hint: u64) -> Result<(Attr, Arc<Layout>), Errno> {
+        for _ in 0..MOVE_TRIES {
+            let op = Op::BeginWrite { fid: inode.fid, size_hint: hint };
+            match self.mdt.one(&own_cred(), op) {
+                Ok(Res::Layout { attr, layout }) => return Ok((attr, Arc::new(layout))),
+                Ok(_) => return Err(Errno::EPROTO),
+                Err(Errno::EAGAIN) => std::thread::sleep(MOVE_PAUSE),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::EIO)
     }
 
     /// Moves what the MDT holds into objects, durably.
