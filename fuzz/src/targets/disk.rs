@@ -75,7 +75,7 @@ fn object() -> ObjectId {
 }
 
 fn dents() -> Vec<Vec<u8>> {
-    vec![record::encode(&record::Dent { fid: object().fid, kind: FileKind::Regular })]
+    vec![record::encode(&record::Dent { fid: object().fid, kind: FileKind::File })]
 }
 
 fn garbage() -> Vec<Vec<u8>> {
