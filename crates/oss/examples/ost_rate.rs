@@ -40,10 +40,16 @@ fn object(n: u32) -> ObjectId {
     ObjectId { fid: Fid::new(proto::fid::SEQ_FIRST, n), comp: 0, stripe: 0 }
 }
 
-fn timed(work: impl FnOnce()) -> f64 {
-    let start = Instant::now();
+/// Seconds that passed, and seconds of CPU this process took.
+fn timed(work: impl FnOnce()) -> (f64, f64) {
+    use rustix::time::{ClockId, clock_gettime};
+    let cpu = || {
+        let t = clock_gettime(ClockId::ProcessCPUTime);
+        t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+    };
+    let (start, before) = (Instant::now(), cpu());
     work();
-    start.elapsed().as_secs_f64()
+    (start.elapsed().as_secs_f64(), cpu() - before)
 }
 
 fn forget(path: &Path) {
@@ -124,7 +130,7 @@ impl Side for Target<'_> {
 }
 
 /// Seconds of each series.
-fn run(side: &dyn Side, n: u32, mib: usize) -> Vec<(&'static str, f64)> {
+fn run(side: &dyn Side, n: u32, mib: usize) -> Vec<(&'static str, (f64, f64))> {
     let data = megabyte();
     let mut out = Vec::new();
     for (direct, write, read) in [
@@ -171,7 +177,7 @@ fn run(side: &dyn Side, n: u32, mib: usize) -> Vec<(&'static str, f64)> {
     out
 }
 
-fn random(side: &dyn Side, n: u32, mib: usize, direct: bool, count: u64) -> f64 {
+fn random(side: &dyn Side, n: u32, mib: usize, direct: bool, count: u64) -> (f64, f64) {
     let threads = if direct { THREADS as u64 } else { 1 };
     timed(|| {
         std::thread::scope(|s| {
@@ -194,7 +200,7 @@ fn random(side: &dyn Side, n: u32, mib: usize, direct: bool, count: u64) -> f64 
     })
 }
 
-fn strided(side: &dyn Side, n: u32, mib: usize, data: &Bytes, record: usize) -> f64 {
+fn strided(side: &dyn Side, n: u32, mib: usize, data: &Bytes, record: usize) -> (f64, f64) {
     let records = mib * MIB / record;
     timed(|| {
         std::thread::scope(|s| {
@@ -212,7 +218,8 @@ fn strided(side: &dyn Side, n: u32, mib: usize, data: &Bytes, record: usize) -> 
     })
 }
 
-fn median(mut v: Vec<f64>) -> f64 {
+fn median(v: &[(f64, f64)], pick: impl Fn(&(f64, f64)) -> f64) -> f64 {
+    let mut v: Vec<f64> = v.iter().map(pick).collect();
     v.sort_by(f64::total_cmp);
     v[v.len() / 2]
 }
@@ -228,7 +235,7 @@ fn main() {
     let label = OstLabel { fs: [1; 16], fs_name: "rate".into(), index: 0, uuid: [2; 16] };
     Ost::format(&target, &label).expect("format");
     let ost = Ost::open(&target, OstOptions::default()).expect("open");
-    let mut seen: Vec<(&str, Vec<f64>, Vec<f64>)> = Vec::new();
+    let mut seen: Vec<(&str, Vec<(f64, f64)>, Vec<(f64, f64)>)> = Vec::new();
     for round in 0..rounds as u32 {
         let (a, b) = (run(&Plain(&plain), round, mib), run(&Target(&ost), round, mib));
         for (i, ((name, p), (_, t))) in a.into_iter().zip(b).enumerate() {
@@ -241,8 +248,12 @@ fn main() {
     }
     println!("{mib} MiB, medians of {rounds}");
     for (name, p, t) in seen {
-        let (p, t) = (median(p), median(t));
-        println!("{name:38} plain {p:8.3} s   OST {t:8.3} s   ratio {:.2}", p / t);
+        let (ps, ts) = (median(&p, |x| x.0), median(&t, |x| x.0));
+        let (pc, tc) = (median(&p, |x| x.1), median(&t, |x| x.1));
+        println!(
+            "{name:36} plain {ps:7.3} s cpu {pc:6.3}   OST {ts:7.3} s cpu {tc:6.3}   ratio {:.2}",
+            ps / ts
+        );
     }
     let _ = ost.close();
 }

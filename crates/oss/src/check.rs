@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use proto::CHECKSUM_BLOCK;
 use proto::layout::ObjectId;
-use rustix::fs::{FileType, OFlags, SeekFrom, fstat, seek};
+use rustix::fs::{FileType, FlockOperation, OFlags, SeekFrom, flock, fstat, seek};
 use rustix::io::Errno;
 
 use crate::boot::{BOOT, Boot};
@@ -77,12 +77,13 @@ impl OstDir {
         let root = Dir::open(path).map_err(fail)?;
         let label = OstLabel::read(&root, path)?;
         let lock = root.file(LABEL, OFlags::RDONLY).map_err(fail)?;
-        use rustix::fs::{FlockOperation, flock};
         if flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::AGAIN) {
             let text =
                 format!("{} ({}) is being served; stop it first", path.display(), label.name());
             return Err(OstError::Refused(text));
         }
+        // Only a question: the checker reads what lies there, and keeps nobody out.
+        flock(&lock, FlockOperation::Unlock).map_err(fail)?;
         let bad = |why: LabelError| OstError::Label { path: path.join(BOOT), why };
         let boot = Boot::from_bytes(&root.read(BOOT, RECORD_MAX).map_err(fail)?).map_err(bad)?;
         let objects = root.sub(OBJECTS).map_err(fail)?;

@@ -23,8 +23,9 @@ use crate::{LabelError, OstError};
 
 /// Objects kept open without need, where nobody chose a number.
 pub const DEFAULT_OPEN_OBJECTS: usize = 1024;
-/// Descriptors an open object may take: buffered, direct, sidecar.
-const FDS_PER_OBJECT: u64 = 3;
+/// Descriptors an open object may take (buffered, direct, sidecar), twice: objects with unstable
+/// writes stay open above the limit for a while.
+const FDS_PER_OBJECT: u64 = 6;
 /// Targets assumed to share the process's limit of descriptors.
 const TARGETS_PER_PROCESS: u64 = 8;
 
@@ -69,6 +70,8 @@ pub struct Ost {
     pub(crate) flusher: Mutex<Option<Flusher>>,
     pub(crate) committing_all: Mutex<()>,
     closed: AtomicBool,
+    /// Whether a sidecar was marked in this boot.
+    marked: AtomicBool,
     /// Held shared by every request, so that close can wait for them.
     gate: RwLock<()>,
     /// Locked as long as the target is open.
@@ -117,6 +120,7 @@ impl Ost {
             flusher: Mutex::new(Some(flusher)),
             committing_all: Mutex::new(()),
             closed: AtomicBool::new(false),
+            marked: AtomicBool::new(false),
             gate: RwLock::new(()),
             boot,
             lock: Mutex::new(Some(lock)),
@@ -143,13 +147,25 @@ impl Ost {
         drop(self.gate.write());
         self.commit_all().map_err(io)?;
         // Marked sidecars are believed after a clean end: their sums have to be on the disk.
-        rustix::fs::syncfs(&self.objects).map_err(|e| io(errno(e)))?;
+        if self.marked.load(Ordering::Acquire) {
+            rustix::fs::syncfs(&self.objects).map_err(|e| io(errno(e)))?;
+        }
         let objects = self.count.load(Ordering::Relaxed).max(0) as u64;
         let boot = Boot { clean: true, objects, ..self.boot.clone() };
         self.root.replace(BOOT, &boot.to_bytes()).map_err(|e| io(errno(e)))?;
-        self.lock.lock().take();
+        self.unlock();
         tracing::info!(ost = self.name, "OST closed");
         Ok(())
+    }
+
+    /// Lets go of the directory. Closing the descriptor would not do: a process forked meanwhile
+    /// has it too, until it executes something.
+    fn unlock(&self) {
+        if let Some(fd) = self.lock.lock().take()
+            && let Err(e) = flock(&fd, FlockOperation::Unlock)
+        {
+            tracing::warn!(ost = self.name, error = %e, "the lock cannot be released");
+        }
     }
 
     /// `OST0003`.
@@ -186,7 +202,7 @@ impl Ost {
     }
 
     pub(crate) fn home(&self) -> Home<'_> {
-        Home { objects: &self.objects, boot: &self.boot }
+        Home { objects: &self.objects, boot: &self.boot, marked: &self.marked }
     }
 
     /// Counts a request and its outcome.
@@ -222,6 +238,11 @@ impl Ost {
         let (object, made) = found.ok_or(Errno::ESTALE)?;
         if made {
             self.count.fetch_add(1, Ordering::Relaxed);
+            // The flusher cannot keep up: whoever makes more objects waits (invariant 8). No lock
+            // is held here.
+            if self.dirty_above(3) {
+                self.commit_all()?;
+            }
         }
         Ok(object)
     }
@@ -229,11 +250,17 @@ impl Ost {
     /// Notes that an object changed; begins a commit when too many have.
     pub(crate) fn changed(&self, object: &Object) {
         if object.set_dirty() {
-            let dirty = self.cache.dirty.fetch_add(1, Ordering::Relaxed) + 1;
-            if dirty as usize > self.cache.limit() * 3 / 4 {
+            self.cache.dirty.fetch_add(1, Ordering::Relaxed);
+            if self.dirty_above(2) {
                 self.hand(Note::CommitAll);
             }
         }
+    }
+
+    /// Whether more than so many thirds of the objects that may stay open have unstable writes.
+    fn dirty_above(&self, thirds: usize) -> bool {
+        let dirty = self.cache.dirty.load(Ordering::Relaxed).max(0) as usize;
+        dirty > self.cache.limit() * thirds / 3
     }
 
     pub(crate) fn hand(&self, note: Note) {
@@ -245,6 +272,12 @@ impl Ost {
     /// A sync failed: what it covered may be gone, so clients must send it again.
     pub(crate) fn new_verifier(&self) {
         self.verifier.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Ost {
+    fn drop(&mut self) {
+        self.unlock();
     }
 }
 

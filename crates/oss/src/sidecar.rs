@@ -134,12 +134,13 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Sums of blocks `first..first + sums.len()`; 0 where there is none.
+    /// Sums of blocks `first..first + sums.len()`, at most 1024; 0 where there is none.
     pub(crate) fn read(&self, first: u64, sums: &mut [u32]) -> Result<(), Errno> {
         sums.fill(0);
         let State::Open { fd, bare: false, .. } = &self.state else { return Ok(()) };
-        let mut bytes = vec![0; sums.len() * 4];
-        let n = read_at(fd.as_fd(), &mut bytes, position(first))?;
+        let mut bytes = [0; 4096];
+        let Some(bytes) = bytes.get_mut(..sums.len() * 4) else { return Err(Errno::INVAL) };
+        let n = read_at(fd.as_fd(), bytes, position(first))?;
         for (sum, b) in sums.iter_mut().zip(bytes[..n].chunks_exact(4)) {
             *sum = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         }

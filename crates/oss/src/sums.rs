@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use proto::CHECKSUM_BLOCK;
 use rustix::io::Errno;
@@ -20,8 +21,12 @@ use crate::sidecar::Sidecar;
 const BLOCK: u64 = CHECKSUM_BLOCK as u64;
 /// Blocks of one chunk; a chunk is loaded and dropped as a whole (4 MiB of data).
 pub(crate) const CHUNK: u64 = 1024;
-/// Most chunks without news kept in memory for one object.
+/// Most chunks without news one object keeps when the process has [`CHUNKS_MAX`].
 pub(crate) const CLEAN_CHUNKS_MAX: usize = 8;
+/// Chunks of the whole process from which on objects keep few (4.5 KiB each).
+pub(crate) const CHUNKS_MAX: usize = 4096;
+/// Sums up to this many are read past a chunk when there are enough of those.
+const SMALL: usize = 32;
 /// Most half-written blocks of one object whose zero part is remembered.
 pub(crate) const FILLED_MAX: usize = 8192;
 /// Most blocks of one object noted to get their sum from the page cache at commit.
@@ -50,7 +55,40 @@ struct Chunk {
     disk: Bits,
 }
 
+/// Chunks of the whole process.
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the process has more than `times` [`CHUNKS_MAX`] chunks.
+pub(crate) fn crowded(times: usize) -> bool {
+    CHUNKS.load(Ordering::Relaxed) > CHUNKS_MAX * times
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        CHUNKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Chunk {
+    fn new(sums: [u32; CHUNK as usize]) -> Box<Chunk> {
+        CHUNKS.fetch_add(1, Ordering::Relaxed);
+        let none = Bits::default();
+        Box::new(Chunk { sums, dirty: none, blind: none, disk: none })
+    }
+
+    /// Notes which blocks have a sum on disk, and which of the first `used` have bytes but none.
+    fn loaded(&mut self, used: usize) {
+        for (w, sums) in self.sums.chunks_exact(64).enumerate() {
+            let has = sums.iter().rev().fold(0u64, |bits, sum| bits << 1 | u64::from(*sum != 0));
+            let below = match used.saturating_sub(w * 64) {
+                n @ 0..64 => (1 << n) - 1,
+                _ => u64::MAX,
+            };
+            self.disk[w] = has;
+            self.blind[w] = below & !has;
+        }
+    }
+
     fn is_clean(&self) -> bool {
         self.dirty.iter().all(|w| *w == 0)
     }
@@ -89,6 +127,8 @@ pub(crate) struct Sums {
 pub(crate) struct Home<'a> {
     pub(crate) objects: &'a Dir,
     pub(crate) boot: &'a Boot,
+    /// Set with the first mark of this boot.
+    pub(crate) marked: &'a AtomicBool,
 }
 
 /// Cuts `[offset, offset+len)` at blocks: (block, start in it, end in it).
@@ -116,18 +156,10 @@ impl Sums {
             Entry::Occupied(e) => Ok(e.into_mut()),
             Entry::Vacant(e) => {
                 self.sidecar.load(home.objects, home.boot)?;
-                let mut c = Box::new(Chunk {
-                    sums: [0; CHUNK as usize],
-                    dirty: Bits::default(),
-                    blind: Bits::default(),
-                    disk: Bits::default(),
-                });
+                let mut c = Chunk::new([0; CHUNK as usize]);
                 self.sidecar.read(no * CHUNK, &mut c.sums)?;
-                for i in 0..CHUNK as usize {
-                    let has = c.sums[i] != 0;
-                    set(&mut c.disk, i, has);
-                    set(&mut c.blind, i, !has && (no * CHUNK + i as u64) * BLOCK < size);
-                }
+                let used = size.div_ceil(BLOCK).saturating_sub(no * CHUNK);
+                c.loaded(used.min(CHUNK) as usize);
                 Ok(e.insert(c))
             }
         }
@@ -152,8 +184,8 @@ impl Sums {
             let c = self.chunk(home, no, size)?;
             on_disk |= span(no, first, last).any(|i| get(&c.disk, i));
         }
-        if on_disk && self.sidecar.needs_mark(home.boot.epoch) {
-            self.sidecar.mark(home.boot.epoch)?;
+        if on_disk {
+            self.mark(home)?;
         }
         for no in first / CHUNK..=last / CHUNK {
             let c = self.chunk(home, no, size)?;
@@ -275,6 +307,13 @@ impl Sums {
         let mut done = 0;
         while done < out.len() {
             let block = first + done as u64;
+            if out.len() <= SMALL && crowded(1) && !self.chunks.contains_key(&(block / CHUNK)) {
+                self.sidecar.load(home.objects, home.boot)?;
+                let n = ((CHUNK - block % CHUNK) as usize).min(out.len() - done);
+                self.sidecar.read(block, &mut out[done..done + n])?;
+                done += n;
+                continue;
+            }
             let c = self.chunk(home, block / CHUNK, size)?;
             let i = (block % CHUNK) as usize;
             let n = (CHUNK as usize - i).min(out.len() - done);
@@ -299,8 +338,8 @@ impl Sums {
     pub(crate) fn cut(&mut self, home: &Home<'_>, to: u64, size: u64) -> Result<(), Errno> {
         self.sidecar.load(home.objects, home.boot)?;
         let first = to.div_ceil(BLOCK);
-        if to < size && self.sidecar.blocks() > to / BLOCK && self.needs_mark(home) {
-            self.sidecar.mark(home.boot.epoch)?;
+        if to < size && self.sidecar.blocks() > to / BLOCK {
+            self.mark(home)?;
         }
         if to < size && !to.is_multiple_of(BLOCK) {
             self.begin(home, to, 1, size)?;
@@ -310,8 +349,13 @@ impl Sums {
         Ok(())
     }
 
-    fn needs_mark(&self, home: &Home<'_>) -> bool {
-        self.sidecar.needs_mark(home.boot.epoch)
+    /// Marks the sidecar durably, unless it is (rule 2 of [`crate::sidecar`]).
+    fn mark(&mut self, home: &Home<'_>) -> Result<(), Errno> {
+        if self.sidecar.needs_mark(home.boot.epoch) {
+            home.marked.store(true, Ordering::Release);
+            self.sidecar.mark(home.boot.epoch)?;
+        }
+        Ok(())
     }
 
     /// `[start, end)` is about to read as zeros.
@@ -323,8 +367,8 @@ impl Sums {
         size: u64,
     ) -> Result<(), Errno> {
         self.sidecar.load(home.objects, home.boot)?;
-        if self.sidecar.blocks() > start / BLOCK && self.needs_mark(home) {
-            self.sidecar.mark(home.boot.epoch)?;
+        if self.sidecar.blocks() > start / BLOCK {
+            self.mark(home)?;
         }
         for edge in [start, end] {
             let block = edge / BLOCK;
@@ -367,10 +411,9 @@ impl Sums {
         let mut due = Vec::new();
         for (no, c) in &mut self.chunks {
             if !c.is_clean() {
-                let copy =
-                    Chunk { sums: c.sums, dirty: c.dirty, blind: c.blind, disk: Bits::default() };
-                c.dirty = Bits::default();
-                due.push((*no, Box::new(copy)));
+                let mut copy = Chunk::new(c.sums);
+                copy.dirty = std::mem::take(&mut c.dirty);
+                due.push((*no, copy));
             }
         }
         Due(due)
@@ -421,7 +464,7 @@ impl Sums {
 
     /// Bounds memory: chunks without news go, but for the one in use.
     fn shrink(&mut self, keep: u64) {
-        if self.chunks.len() > CLEAN_CHUNKS_MAX {
+        if self.chunks.len() > CLEAN_CHUNKS_MAX && crowded(1) {
             self.chunks.retain(|no, c| *no == keep || !c.is_clean());
         }
     }

@@ -15,6 +15,7 @@ use crate::object::Object;
 use crate::ost::{Ost, errno};
 use crate::space::is_allocated;
 use crate::stats::{Verb, add};
+use crate::sums::crowded;
 
 impl Ost {
     /// Writes `data`; the first write makes the object.
@@ -78,7 +79,11 @@ impl Ost {
             self.changed(&object);
         }
         add(&self.counters.bytes_written, len);
-        if req.flags & W_SYNC != 0 {
+        if crowded(4) {
+            self.hand(Note::CommitAll);
+        }
+        // Checksums of unstable writes take memory: far above the limit, writers wait for the disk.
+        if req.flags & W_SYNC != 0 || crowded(8) {
             self.commit_object(&object)?;
         } else if let Some((start, len)) = object.note_write(req.offset, len) {
             self.hand(Note::WriteOut(object.clone(), start, len));
