@@ -23,6 +23,7 @@
 //! sync_file_range. Locks are the kernel's own and local.
 
 mod choose;
+mod convert;
 mod image;
 mod journal;
 mod mirror;

@@ -4,10 +4,11 @@
 //! Assumes that nobody else changes the backing directory while mounted, so the kernel may cache
 //! names and attributes. Never syncs the backing: what is durable is the journal's to say.
 
+use super::convert::{attr, kind, spec};
 use super::journal::{Entry, Recorder};
 use super::nodes::{Nodes, Res, c_name};
 use crate::sys;
-use fuser::{FileAttr, FileType as Kind, Filesystem, Request, TimeOrNow};
+use fuser::{FileType as Kind, Filesystem, Request, TimeOrNow};
 use rustix::fs::{self as rfs, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 const TTL: Duration = Duration::from_secs(3600);
 
@@ -30,43 +31,6 @@ pub(crate) struct Mirror {
     journal: Recorder,
     handles: HashMap<u64, Handle>,
     next_handle: u64,
-}
-
-pub(crate) fn attr(id: u64, stat: &Stat) -> FileAttr {
-    let time = |sec: i64, nsec: u64| match u64::try_from(sec) {
-        Ok(sec) => UNIX_EPOCH + Duration::new(sec, nsec as u32),
-        // `fuser` takes times before 1970 apart the same way: -(seconds + nanoseconds).
-        Err(_) => UNIX_EPOCH - Duration::new(sec.unsigned_abs(), nsec as u32),
-    };
-    FileAttr {
-        ino: id,
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-        crtime: UNIX_EPOCH,
-        kind: kind(FileType::from_raw_mode(stat.st_mode)),
-        perm: (stat.st_mode & 0o7777) as u16,
-        nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        rdev: stat.st_rdev as u32,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-fn kind(kind: FileType) -> Kind {
-    match kind {
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::NamedPipe,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        _ => Kind::RegularFile,
-    }
 }
 
 /// Replies with the errno and leaves, or goes on with the value.
@@ -175,14 +139,22 @@ impl Mirror {
         Ok(self.handle(file, entries))
     }
 
-    fn write_at(&mut self, id: u64, fh: u64, off: u64, data: &[u8], flags: i32) -> Res<()> {
+    /// Gives the bytes written: fewer than asked when the backing runs full, and just those are
+    /// journaled.
+    fn write_at(&mut self, id: u64, fh: u64, off: u64, data: &[u8], flags: i32) -> Res<u32> {
         let file = self.file(fh)?;
         let mut done = 0;
         while done < data.len() {
-            done += rustix::io::pwrite(file, &data[done..], off + done as u64)?;
+            match rustix::io::pwrite(file, &data[done..], off + done as u64) {
+                Ok(count) => done += count,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
         }
         let durable = flags & (libc::O_SYNC | libc::O_DSYNC) != 0;
-        self.note_data(&Entry::Write { id, off, len: data.len() as u32, durable }, data)
+        let len = done as u32;
+        self.note_data(&Entry::Write { id, off, len, durable }, &data[..done])?;
+        Ok(len)
     }
 
     fn resize(&mut self, id: u64, size: u64) -> Res<()> {
@@ -223,23 +195,6 @@ impl Mirror {
         };
         room.truncate(len);
         if size != 0 && len > size as usize { Err(Errno::RANGE) } else { Ok(room) }
-    }
-}
-
-fn spec(time: Option<TimeOrNow>) -> rfs::Timespec {
-    match time {
-        None => rfs::Timespec { tv_sec: 0, tv_nsec: rfs::UTIME_OMIT as _ },
-        Some(TimeOrNow::Now) => rfs::Timespec { tv_sec: 0, tv_nsec: rfs::UTIME_NOW as _ },
-        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => rfs::Timespec {
-                tv_sec: after.as_secs() as i64,
-                tv_nsec: i64::from(after.subsec_nanos()),
-            },
-            Err(before) => rfs::Timespec {
-                tv_sec: -(before.duration().as_secs() as i64),
-                tv_nsec: i64::from(before.duration().subsec_nanos()),
-            },
-        },
     }
 }
 
@@ -443,8 +398,8 @@ impl Filesystem for Mirror {
         _: Option<u64>,
         reply: fuser::ReplyWrite,
     ) {
-        or_fail!(reply, self.write_at(id, fh, off as u64, data, flags));
-        reply.written(data.len() as u32);
+        let count = or_fail!(reply, self.write_at(id, fh, off as u64, data, flags));
+        reply.written(count);
     }
 
     fn flush(&mut self, _: &Request<'_>, _: u64, _: u64, _: u64, reply: fuser::ReplyEmpty) {
