@@ -115,8 +115,9 @@ fn the_journal_has_golden_bytes() {
 }
 
 struct Disk {
-    dir: tempfile::TempDir,
+    // Before the directory, so that a failing test unmounts first.
     mounted: Option<Mounted>,
+    dir: tempfile::TempDir,
     cuts: u32,
 }
 
