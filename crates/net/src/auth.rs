@@ -84,7 +84,7 @@ pub(crate) fn verify(
         .is_some_and(|mac| mac.verify_slice(proof).is_ok())
 }
 
-/// A nonce from the system's generator.
+/// A nonce, from a cryptographic generator that the system seeds.
 pub(crate) fn nonce() -> [u8; 32] {
     rand::random()
 }
