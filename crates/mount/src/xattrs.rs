@@ -127,7 +127,13 @@ impl PinstripeFs {
         if self.caches.flags(fid).is_some_and(|f| f & A_HAS_XATTR == 0) {
             return Ok(Bytes::new());
         }
-        self.client.listxattr(&cred(req), fid).map_err(errno)
+        let names = self.client.listxattr(&cred(req), fid).map_err(errno)?;
+        if req.uid() == 0 {
+            return Ok(names);
+        }
+        // The kernel leaves it to the file system to hide these from who may not read them.
+        let seen = names.split_inclusive(|b| *b == 0).filter(|n| !n.starts_with(b"trusted."));
+        Ok(seen.flatten().copied().collect::<Vec<u8>>().into())
     }
 }
 
