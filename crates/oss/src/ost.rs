@@ -34,7 +34,7 @@ const TARGETS_PER_PROCESS: u64 = 8;
 pub struct OstOptions {
     /// Most objects kept open without need (fewer when the process may open few files).
     pub max_open_objects: usize,
-    /// Bytes of the file system that writes leave free; `None`: 96 MiB, at most an eighth of it.
+    /// Bytes of the file system that writes leave free; `None`: 128 MiB, at most a quarter of it.
     pub reserve_bytes: Option<u64>,
     /// Threads that serve requests of sockets, at least 1.
     pub workers: usize,

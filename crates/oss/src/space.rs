@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use rustix::fs::{StatVfs, fstat, fstatvfs};
 use rustix::io::Errno;
 
-/// Reserve where nobody chose one, in bytes; at most an eighth of the file system.
-pub const DEFAULT_RESERVE: u64 = 96 << 20;
+/// Reserve where nobody chose one, in bytes; at most a quarter of the file system. Above what the
+/// MDT and its store keep (docs/operations.md): OSTs on the same disk stop first.
+pub const DEFAULT_RESERVE: u64 = 128 << 20;
 /// Most bytes written until the file system is asked again.
 pub const REFRESH_BYTES: i64 = 32 << 20;
 
@@ -28,8 +29,8 @@ impl Space {
     pub(crate) fn new(dir: impl AsFd, reserve: Option<u64>) -> Result<Space, Errno> {
         let vfs = fstatvfs(&dir)?;
         let fsid = fsid(fstat(&dir)?.st_dev);
-        let eighth = vfs.f_blocks.saturating_mul(vfs.f_frsize) / 8;
-        let reserve = reserve.unwrap_or(DEFAULT_RESERVE.min(eighth));
+        let quarter = vfs.f_blocks.saturating_mul(vfs.f_frsize) / 4;
+        let reserve = reserve.unwrap_or(DEFAULT_RESERVE.min(quarter));
         Ok(Space { reserve, fsid, budget: AtomicI64::new(0) })
     }
 
