@@ -79,7 +79,7 @@ impl Runner {
     /// Runs everything; the report says how it went.
     pub fn run(mut self) -> Result<Report> {
         if let Some(program) = &self.options.pinstripe {
-            install(program, &self.program())?;
+            steps::install(program, &self.program())?;
         }
         while self.unfinished() {
             if self.stop.load(Ordering::Relaxed) {
@@ -297,19 +297,6 @@ pub fn build_now(settings: &Settings, program: Option<&std::path::Path>) -> Resu
     (steps::PACKAGES.run)(&cx)?;
     match program {
         None => (steps::BUILD.run)(&cx),
-        Some(program) => install(program, &settings.pinstripe),
+        Some(program) => steps::install(program, &settings.pinstripe),
     }
-}
-
-/// Copies a program, and its helpers if they lie beside it, to where checks run it.
-fn install(program: &std::path::Path, to: &std::path::Path) -> Result<()> {
-    std::fs::create_dir_all(to.parent().unwrap_or(to))?;
-    std::fs::copy(program, to).with_context(|| program.display().to_string())?;
-    for helper in steps::HELPERS {
-        let from = program.with_file_name(helper);
-        if from.exists() {
-            std::fs::copy(&from, to.with_file_name(helper))?;
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@ use crate::cx::Cx;
 use crate::plan::{Check, Need};
 use crate::where_;
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 
 /// A test-only cargo tool, its pinned version and its program.
 pub struct Tool {
@@ -137,7 +138,20 @@ pub fn profile(release: bool) -> &'static str {
 }
 
 /// Programs of the workspace that checks use besides the one under test.
-pub const HELPERS: &[&str] = &["pinstripe-lab", "pinstripe-fuzz"];
+const HELPERS: &[&str] = &["pinstripe-lab", "pinstripe-fuzz", crate::bench::MDS];
+
+/// Copies a program, and the helpers that lie beside it, to where checks run it.
+pub fn install(program: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to.parent().unwrap_or(to))?;
+    std::fs::copy(program, to).with_context(|| program.display().to_string())?;
+    for helper in HELPERS {
+        let from = program.with_file_name(helper);
+        if from.exists() {
+            std::fs::copy(&from, to.with_file_name(helper))?;
+        }
+    }
+    Ok(())
+}
 
 fn build(cx: &Cx) -> Result<()> {
     let profile = profile(cx.set.release);
@@ -149,16 +163,13 @@ fn build(cx: &Cx) -> Result<()> {
         .cwd(where_::root())
         .limit(1490);
     cmd = cmd.args(["--jobs", &cx.set.jobs.to_string()]);
+    if cx.set.release {
+        cmd = cmd.args(["-p", crate::bench::MDS]);
+    }
     println!("{}", cmd.ok()?.tail());
     let built = where_::target().join(profile);
     // Other users must reach the program, and a rebuild during the run must not change it.
-    let bin = cx.set.pinstripe.parent().context("no directory for the program")?;
-    std::fs::create_dir_all(bin)?;
-    std::fs::copy(built.join("pinstripe"), &cx.set.pinstripe)?;
-    for helper in HELPERS {
-        std::fs::copy(built.join(helper), bin.join(helper))?;
-    }
-    Ok(())
+    install(&built.join("pinstripe"), &cx.set.pinstripe)
 }
 
 /// Names of the steps a check waits for.

@@ -3,6 +3,7 @@
 //! ratios say more than figures: nothing here is asserted.
 
 mod data;
+mod mds;
 mod systems;
 mod table;
 mod trees;
@@ -18,7 +19,8 @@ use table::{Row, Table};
 /// `cargo xtask bench`
 #[derive(clap::Args)]
 pub struct Bench {
-    /// Names of workloads, or parts of them; all when none is given
+    /// Names of workloads, or parts of them; all when none is given. `mds` alone measures a
+    /// metadata target with 1 to 8,192 sessions
     names: Vec<String>,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 3)]
@@ -39,6 +41,9 @@ pub struct Bench {
     #[arg(long, hide = true)]
     inner: Option<String>,
 }
+
+/// The program that loads a metadata target.
+pub const MDS: &str = "pinstripe-mdsbench";
 
 /// How a workload's result is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +77,12 @@ pub struct Sizes {
 /// Runs the bench in a process of its own, so that whatever it leaves can be swept.
 pub fn run(bench: Bench) -> Result<()> {
     if let Some(settings) = &bench.inner {
-        return measure(&bench, Cx::new(serde_json::from_str(settings)?));
+        let cx = Cx::new(serde_json::from_str(settings)?);
+        return if bench.names == ["mds"] {
+            mds::measure(&bench, &cx)
+        } else {
+            measure(&bench, cx)
+        };
     }
     let scratch = bench.scratch.join(format!("px-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
