@@ -7,13 +7,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use proto::fid::SEQ_FIRST;
 use proto::mds::{Cred, Op, Res};
+use proto::wire::List;
 use proto::{Errno, Fid, TimeSpec};
 
 use crate::cache::{Cache, Changes};
 use crate::keys;
 use crate::locks::Locks;
-use crate::opens::Opens;
+use crate::opens::{Holder, Opens};
 use crate::ops;
 use crate::osts::OstTable;
 use crate::record::{self, Garbage, Inode};
@@ -45,7 +47,9 @@ pub struct Namespace {
     pub granted: HashMap<u64, Granted>,
     /// Next sequence to grant, and the end of those reserved durably.
     pub sequences: (u64, u64),
-    /// Who moves inline data of a file into objects.
+    /// The first sequence of this boot.
+    pub boot_sequence: u64,
+    /// Who moves inline data of a file into objects; 0: one that vanished.
     pub movers: HashMap<Fid, u64>,
     /// Objects to destroy that were added since last taken.
     pub garbage: Vec<(Fid, Garbage)>,
@@ -64,15 +68,19 @@ pub struct Run<'a> {
     /// By which session.
     pub session: u64,
     /// Open files.
-    pub opens: &'a mut Opens,
+    pub opens: &'a Opens,
     /// Where objects can go.
     pub osts: &'a OstTable,
     /// Ranges granted.
-    pub granted: &'a mut HashMap<u64, Granted>,
+    pub granted: &'a HashMap<u64, Granted>,
+    /// The first sequence of this boot.
+    pub boot_sequence: u64,
     /// Who moves inline data.
-    pub movers: &'a mut HashMap<Fid, u64>,
-    /// Objects to destroy.
-    pub garbage: &'a mut Vec<(Fid, Garbage)>,
+    pub movers: &'a HashMap<Fid, u64>,
+    /// What else happens once nothing can miss or fail any more.
+    pub effects: Vec<Effect>,
+    /// The store is near full.
+    pub full: bool,
     /// Bytes.
     pub dom_limit: u32,
     /// Used, total, free bytes of the store.
@@ -81,18 +89,45 @@ pub struct Run<'a> {
     pub current: Fid,
 }
 
+/// What an operation changes beside the records; applied with them, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A file is open.
+    Open(Fid, Holder),
+    /// A handle of a session is closed.
+    Close(u64, u64),
+    /// A session may write the objects of a file.
+    BeginWrite(Fid, u64),
+    /// A session has reported what it wrote.
+    EndWrite(Fid, u64),
+    /// The file was marked as written by an open alone.
+    Mark(Fid),
+    /// That is so no longer.
+    Unmark(Fid),
+    /// A session moves inline data into objects.
+    Move(Fid, u64),
+    /// Nobody does any more.
+    Moved(Fid),
+    /// An identifier is in use.
+    Used(Fid),
+    /// Objects to destroy.
+    Garbage(Fid, Garbage),
+}
+
 /// What an operation did.
 pub struct Outcome {
     /// Its result.
     pub res: Res,
     /// Its changes, to be applied.
     pub changes: Changes,
+    /// And what goes with them.
+    pub effects: Vec<Effect>,
     /// For [`Fid::CURRENT`] of the next operation.
     pub current: Fid,
 }
 
 impl Namespace {
-    /// Runs one operation; nothing is changed in the cache yet.
+    /// Runs one operation; nothing is changed until [`Namespace::apply`].
     pub fn run(
         &mut self,
         session: u64,
@@ -104,22 +139,70 @@ impl Namespace {
         if self.full && ops::needs_space(op) {
             return Err(Errno::ENOSPC.into());
         }
+        self.attempt(session, cred, current, now, |r| ops::run(r, op))
+    }
+
+    /// Removes a file nobody needs any more.
+    pub fn reap(&mut self, fid: Fid, now: TimeSpec) -> Step<Outcome> {
+        let cred = Cred { uid: 0, gid: 0, groups: List(Vec::new()) };
+        self.attempt(0, &cred, fid, now, |r| ops::closed(r, fid, None).map(|()| Res::Done {}))
+    }
+
+    fn attempt(
+        &self,
+        session: u64,
+        cred: &Cred,
+        current: Fid,
+        now: TimeSpec,
+        f: impl FnOnce(&mut Run<'_>) -> Step<Res>,
+    ) -> Step<Outcome> {
         let mut run = Run {
             txn: Txn::new(&self.cache, now),
             cred,
             session,
-            opens: &mut self.opens,
+            opens: &self.opens,
             osts: &self.osts,
-            granted: &mut self.granted,
-            movers: &mut self.movers,
-            garbage: &mut self.garbage,
+            granted: &self.granted,
+            boot_sequence: self.boot_sequence,
+            movers: &self.movers,
+            effects: Vec::new(),
+            full: self.full,
             dom_limit: self.dom_limit,
             store_space: self.store_space,
             current,
         };
-        let res = ops::run(&mut run, op)?;
-        let current = run.current;
-        Ok(Outcome { res, changes: run.txn.finish(), current })
+        let res = f(&mut run)?;
+        let Run { txn, effects, current, .. } = run;
+        Ok(Outcome { res, changes: txn.finish(), effects, current })
+    }
+
+    /// Makes what an operation did so; whether a record changed.
+    pub fn apply(&mut self, changes: Changes, effects: Vec<Effect>) -> bool {
+        for e in effects {
+            self.effect(e);
+        }
+        let changed = !changes.is_empty();
+        self.cache.apply(changes);
+        changed
+    }
+
+    fn effect(&mut self, e: Effect) {
+        match e {
+            Effect::Open(fid, holder) => self.opens.open(fid, holder),
+            Effect::Close(session, handle) => drop(self.opens.close(session, handle)),
+            Effect::BeginWrite(fid, session) => self.opens.begin_write(fid, session),
+            Effect::EndWrite(fid, session) => self.opens.end_write(fid, session),
+            Effect::Mark(fid) => self.opens.mark(fid),
+            Effect::Unmark(fid) => self.opens.unmark(fid),
+            Effect::Move(fid, session) => drop(self.movers.insert(fid, session)),
+            Effect::Moved(fid) => drop(self.movers.remove(&fid)),
+            Effect::Garbage(fid, g) => self.garbage.push((fid, g)),
+            Effect::Used(fid) => {
+                if let Some(g) = self.granted.get_mut(&fid.seq) {
+                    g.used[fid.oid as usize / 64] |= 1 << (fid.oid % 64);
+                }
+            }
+        }
     }
 
     /// Grants identifiers to a session; `None` when the reserve is used up (it is renewed ahead).
@@ -137,7 +220,7 @@ impl Namespace {
     /// A session is gone, and with it its ranges and opens: the files it had open.
     pub fn drop_session(&mut self, session: u64) -> Vec<Fid> {
         self.granted.retain(|_, g| g.session != session);
-        self.movers.retain(|_, s| *s != session);
+        self.movers.values_mut().filter(|s| **s == session).for_each(|s| *s = 0);
         self.opens.drop_session(session)
     }
 }
@@ -152,21 +235,33 @@ impl Run<'_> {
         }
     }
 
-    /// Checks that a session may use an identifier for a new inode.
-    pub fn fresh(&self, fid: Fid) -> Result<(), Errno> {
-        let g = self.granted.get(&fid.seq).ok_or(Errno::ESTALE)?;
-        let bit = fid.oid as usize;
-        if g.session != self.session || fid.oid == 0 || fid.oid >= FID_RANGE || fid.ver != 0 {
-            return Err(Errno::EINVAL);
+    /// Checks that a session may use an identifier for a new inode. One that an earlier boot granted
+    /// is good while no inode has it: its client is finishing what the restart interrupted.
+    pub fn fresh(&self, fid: Fid) -> Step<()> {
+        if fid.oid == 0 || fid.oid >= FID_RANGE || fid.ver != 0 {
+            return Err(Errno::EINVAL.into());
         }
-        if g.used[bit / 64] >> (bit % 64) & 1 == 1 { Err(Errno::EEXIST) } else { Ok(()) }
+        if (SEQ_FIRST..self.boot_sequence).contains(&fid.seq) {
+            let taken = self.txn.find(fid)?.is_some();
+            return if taken { Err(Errno::EEXIST.into()) } else { Ok(()) };
+        }
+        let g = self.granted.get(&fid.seq).ok_or(Errno::ESTALE)?;
+        if g.session != self.session {
+            return Err(Errno::EINVAL.into());
+        }
+        let bit = fid.oid as usize;
+        let used = g.used[bit / 64] >> (bit % 64) & 1 == 1;
+        if used { Err(Errno::EEXIST.into()) } else { Ok(()) }
     }
 
-    /// Marks an identifier as used; called when nothing can fail any more.
-    pub fn use_up(&mut self, fid: Fid) {
-        if let Some(g) = self.granted.get_mut(&fid.seq) {
-            g.used[fid.oid as usize / 64] |= 1 << (fid.oid % 64);
-        }
+    /// Whether another session moves the inline data of a file: a change would be lost.
+    pub fn moved_elsewhere(&self, fid: Fid) -> bool {
+        self.movers.get(&fid).is_some_and(|s| *s != self.session && *s != 0)
+    }
+
+    /// Something that is to happen with the changes.
+    pub fn then(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 
     /// Removes an inode and all that belongs to it.
@@ -188,7 +283,7 @@ impl Run<'_> {
         let key = keys::garbage(fid, layout.generation);
         let garbage = Garbage { layout };
         self.txn.set_raw(key, Some(record::encode(&garbage)));
-        self.garbage.push((fid, garbage));
+        self.then(Effect::Garbage(fid, garbage));
     }
 
     /// A link less: destroys the inode with the last one, unless it is open.
@@ -208,6 +303,9 @@ impl Run<'_> {
             self.txn.set_raw(keys::link(fid, dir, name), None);
         }
         let attr = copy.attr(fid);
+        if left == 0 && self.movers.contains_key(&fid) && !open {
+            self.then(Effect::Moved(fid));
+        }
         if left == 0 && open {
             self.txn.set_raw(keys::of(keys::ORPHAN, fid), Some(vec![record::VERSION]));
         } else if left == 0 {

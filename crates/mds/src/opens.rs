@@ -37,14 +37,14 @@ impl Opens {
         Opens { next: first, ..Opens::default() }
     }
 
-    /// A new handle number.
-    pub fn handle(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// The handle number the next open gets.
+    pub fn handle(&self) -> u64 {
+        self.next + 1
     }
 
     /// Notes an open. The same handle again changes nothing.
     pub fn open(&mut self, fid: Fid, h: Holder) {
+        self.next += u64::from(h.handle == self.next + 1);
         if self.by_session.entry(h.session).or_default().insert(h.handle, fid).is_none() {
             self.by_fid.entry(fid).or_default().push(h);
         }
@@ -76,6 +76,12 @@ impl Opens {
     /// Whether anybody has the file open.
     pub fn is_open(&self, fid: Fid) -> bool {
         self.by_fid.contains_key(&fid)
+    }
+
+    /// Whether anybody has the file open, apart from one handle.
+    pub fn is_open_but(&self, fid: Fid, session: u64, handle: u64) -> bool {
+        let v = self.by_fid.get(&fid);
+        v.is_some_and(|v| v.iter().any(|h| h.session != session || h.handle != handle))
     }
 
     /// Whether another session has the file open for writing.
@@ -140,9 +146,14 @@ impl Opens {
         self.marked.insert(fid);
     }
 
-    /// Whether the mark was set by an open alone; it is asked once.
-    pub fn unmark(&mut self, fid: Fid) -> bool {
-        self.marked.remove(&fid)
+    /// The mark is more than that of an open, or gone.
+    pub fn unmark(&mut self, fid: Fid) {
+        self.marked.remove(&fid);
+    }
+
+    /// Whether the mark was set by an open alone.
+    pub fn is_marked(&self, fid: Fid) -> bool {
+        self.marked.contains(&fid)
     }
 
     /// Whether another session has the file open.

@@ -5,7 +5,7 @@ use proto::layout::{DEFAULT_STRIPE_SIZE, Layout, LayoutSpec};
 use proto::mds::Res;
 use proto::{Errno, Fid, FileKind};
 
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::txn::Step;
 
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, size_hint: u64) -> Step<Res> {
@@ -15,17 +15,23 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, size_hint: u64) -> Step<Res> {
         return Err(Errno::EINVAL.into());
     }
     let moves = inode.flags & A_INLINE != 0 && inode.blocks > 0;
-    if moves && r.movers.get(&fid).is_some_and(|s| *s != r.session) {
+    if moves && r.moved_elsewhere(fid) {
         return Err(Errno::EAGAIN.into());
     }
-    let layout = match inode.layout.clone() {
+    let mut old = inode.layout.clone();
+    // A move that was begun and not finished left bytes in its objects: this one gets new ones.
+    if moves && let Some(layout) = old.take() {
+        r.discard(fid, layout);
+    }
+    let anew = old.is_none();
+    let layout = match old {
         Some(layout) => layout,
         None => choose(r, &inode.spec, inode.next_layout, size_hint)?,
     };
-    let clean = inode.flags & A_SIZE_LAGS == 0 || inode.layout.is_none();
+    let clean = inode.flags & A_SIZE_LAGS == 0 || anew;
     if clean || (inode.flags & A_INLINE != 0 && !moves) {
         let i = r.txn.edit(fid)?;
-        if i.layout.is_none() {
+        if anew {
             i.layout = Some(layout.clone());
             i.next_layout = layout.generation + 1;
         }
@@ -36,10 +42,10 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, size_hint: u64) -> Step<Res> {
         i.version += 1;
     }
     if moves {
-        r.movers.insert(fid, r.session);
+        r.then(Effect::Move(fid, r.session));
     }
-    r.opens.unmark(fid);
-    r.opens.begin_write(fid, r.session);
+    r.then(Effect::Unmark(fid));
+    r.then(Effect::BeginWrite(fid, r.session));
     let attr = r.txn.inode(fid)?.attr(fid);
     Ok(Res::Layout { attr, layout })
 }

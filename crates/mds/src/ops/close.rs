@@ -6,7 +6,7 @@ use proto::{Errno, Fid};
 
 use super::report;
 use crate::keys;
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::txn::Step;
 
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, handle: u64, rep: Option<&SizeReport>) -> Step<Res> {
@@ -19,27 +19,33 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, handle: u64, rep: Option<&SizeRepor
         && !r.opens.written_elsewhere(fid, r.session);
     // An inode that vanished is damage elsewhere; the handle still closes.
     let Some(inode) = r.txn.find(fid)? else {
-        r.opens.close(r.session, handle);
-        return Err(Errno::ESTALE.into());
+        r.then(Effect::Close(r.session, handle));
+        return Ok(Res::Failed { errno: Errno::ESTALE.0 as u16 });
     };
     if let Some(rep) = rep {
         report::apply(r, fid, rep, last_writer)?;
-    } else if last_writer && inode.flags & A_SIZE_LAGS != 0 && r.opens.unmark(fid) {
+    } else if last_writer && inode.flags & A_SIZE_LAGS != 0 && r.opens.is_marked(fid) {
+        r.then(Effect::Unmark(fid));
         r.txn.edit(fid)?.flags &= !A_SIZE_LAGS;
     }
     let attr = r.txn.inode(fid)?.attr(fid);
-    r.opens.close(r.session, handle);
+    r.then(Effect::Close(r.session, handle));
     if last_writer {
-        r.opens.end_write(fid, r.session);
+        r.then(Effect::EndWrite(fid, r.session));
     }
-    closed(r, fid)?;
+    closed(r, fid, Some(handle))?;
     Ok(Res::Attr { attr })
 }
 
-/// After a close: an unlinked file nobody has open goes.
-pub(crate) fn closed(r: &mut Run<'_>, fid: Fid) -> Step<()> {
+/// After the close of a handle (or of a whole session): an unlinked file nobody has open goes.
+pub(crate) fn closed(r: &mut Run<'_>, fid: Fid, handle: Option<u64>) -> Step<()> {
     let Some(inode) = r.txn.find(fid)? else { return Ok(()) };
-    if inode.nlink == 0 && !r.opens.is_open(fid) {
+    let open = match handle {
+        Some(h) => r.opens.is_open_but(fid, r.session, h),
+        None => r.opens.is_open(fid),
+    };
+    if inode.nlink == 0 && !open {
+        r.then(Effect::Moved(fid));
         r.txn.set_raw(keys::of(keys::ORPHAN, fid), None);
         r.destroy(fid, &inode);
     }

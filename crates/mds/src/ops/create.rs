@@ -9,7 +9,7 @@ use proto::{Errno, Fid, FileKind, SYMLINK_MAX};
 use super::{check_new_name, open};
 use crate::acl::{self, Acl};
 use crate::keys;
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::record::{self, Dent, F_DEFAULT_ACL, Home, Inode, Xattr, Xattrs};
 use crate::txn::Step;
 
@@ -31,6 +31,9 @@ pub(super) fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
     }
     if parent.nlink == 0 {
         return Err(Errno::ENOENT.into());
+    }
+    if r.full {
+        return Err(Errno::ENOSPC.into());
     }
     let kind = FileKind::from_mode(*mode).ok_or(Errno::EINVAL)?;
     check_kind(kind, target, tmp)?;
@@ -56,7 +59,7 @@ pub(super) fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
     }
     let attr = inode.attr(*fid);
     r.txn.insert(*fid, inode);
-    r.use_up(*fid);
+    r.then(Effect::Used(*fid));
     r.current = *fid;
     let want = flags & C_OPEN != 0 && kind == FileKind::File;
     let open = want.then(|| open::fresh(r, *fid, *open));
@@ -69,6 +72,13 @@ fn existing(r: &mut Run<'_>, dent: &Dent, flags: u8, open: u32) -> Step<Res> {
     }
     let inode = r.txn.inode(dent.fid)?;
     r.current = dent.fid;
+    let cut = flags & C_TRUNC != 0 && inode.kind() == FileKind::File;
+    if cut && flags & C_OPEN == 0 {
+        open::truncate(r, dent.fid)?;
+        let attr = r.txn.inode(dent.fid)?.attr(dent.fid);
+        return Ok(Res::Entry { attr, created: false, open: None });
+    }
+    let open = if cut { open | O_TRUNC } else { open };
     if flags & C_OPEN == 0 || inode.kind() != FileKind::File {
         return Ok(Res::Entry { attr: inode.attr(dent.fid), created: false, open: None });
     }

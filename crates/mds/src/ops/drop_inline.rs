@@ -6,7 +6,7 @@ use proto::{Errno, Fid};
 
 use super::report;
 use crate::keys;
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::txn::Step;
 
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
@@ -16,6 +16,7 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
         return Err(Errno::EINVAL.into());
     }
     if inode.flags & A_INLINE != 0 {
+        // After a restart nobody is known to move it: then the layout still is the mover's.
         if r.movers.get(&fid).is_some_and(|s| *s != r.session) {
             return Err(Errno::EAGAIN.into());
         }
@@ -27,7 +28,7 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
         i.blocks = 0;
     }
     report::apply(r, fid, rep, false)?;
-    r.movers.remove(&fid);
+    r.then(Effect::Moved(fid));
     let attr = r.txn.inode(fid)?.attr(fid);
     Ok(Res::Attr { attr })
 }

@@ -47,7 +47,7 @@ pub(super) fn write(
         return Err(Errno::EFBIG.into());
     }
     // Its data is on the way into objects: a change here would be lost.
-    if r.movers.get(&fid).is_some_and(|s| *s != r.session) {
+    if r.moved_elsewhere(fid) {
         return Err(Errno::EAGAIN.into());
     }
     let covers = offset == 0 && cut.is_some_and(|c| c <= data.len() as u64);

@@ -76,11 +76,10 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
 /// Whether an operation adds to the store: refused first when it is nearly full.
 pub fn needs_space(op: &Op) -> bool {
     match op {
-        Op::Create { .. }
-        | Op::Link { .. }
-        | Op::SetLayout { .. }
-        | Op::SetXattr { .. }
-        | Op::BeginWrite { .. } => true,
+        // A create that finds the name adds nothing: it looks for itself.
+        Op::Link { .. } | Op::SetLayout { .. } | Op::SetXattr { .. } | Op::BeginWrite { .. } => {
+            true
+        }
         Op::WriteInline { data, .. } => !data.is_empty(),
         _ => false,
     }

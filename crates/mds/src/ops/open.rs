@@ -5,7 +5,7 @@ use proto::mds::*;
 use proto::{Errno, Fid, FileKind};
 
 use super::setattr::{kill_suid, set_inline};
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::opens::Holder;
 use crate::txn::Step;
 
@@ -32,13 +32,15 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, flags: u32, handle: u64) -> Step<Re
         true => Some(r.txn.inline(fid)?),
         false => None,
     };
-    // Nothing fails from here on.
     if mark {
-        r.opens.mark(fid);
+        r.then(Effect::Mark(fid));
     }
     let handle = if handle == 0 { r.opens.handle() } else { handle };
+    if r.opens.fid(r.session, handle).is_some_and(|f| f != fid) {
+        return Err(Errno::EBADF.into());
+    }
     let shared = r.opens.written_elsewhere(fid, r.session);
-    r.opens.open(fid, Holder { session: r.session, handle, flags });
+    r.then(Effect::Open(fid, Holder { session: r.session, handle, flags }));
     r.current = fid;
     let layout = if striped { inode.layout.clone() } else { None };
     let open = OpenInfo { handle, inline, layout, shared };
@@ -48,15 +50,14 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, flags: u32, handle: u64) -> Step<Re
 /// The open of a file that was just made.
 pub(super) fn fresh(r: &mut Run<'_>, fid: Fid, flags: u32) -> OpenInfo {
     let handle = r.opens.handle();
-    r.opens.open(fid, Holder { session: r.session, handle, flags });
+    r.then(Effect::Open(fid, Holder { session: r.session, handle, flags }));
     OpenInfo { handle, inline: Some(bytes::Bytes::new()), layout: None, shared: false }
 }
 
 /// O_TRUNC. Alone, the file sheds its objects and is inline again; else its layout stays.
-fn truncate(r: &mut Run<'_>, fid: Fid) -> Step<()> {
+pub(super) fn truncate(r: &mut Run<'_>, fid: Fid) -> Step<()> {
     let inode = r.txn.inode(fid)?;
-    let moving = r.movers.get(&fid).is_some_and(|s| *s != r.session);
-    if moving {
+    if r.moved_elsewhere(fid) {
         return Err(Errno::EAGAIN.into());
     }
     let alone = !r.opens.open_elsewhere(fid, r.session);
@@ -68,8 +69,9 @@ fn truncate(r: &mut Run<'_>, fid: Fid) -> Step<()> {
         if let Some(layout) = inode.layout.clone() {
             r.discard(fid, layout);
         }
-        r.movers.remove(&fid);
-        r.opens.end_write(fid, r.session);
+        r.then(Effect::Moved(fid));
+        r.then(Effect::Unmark(fid));
+        r.then(Effect::EndWrite(fid, r.session));
     }
     let now = r.txn.now;
     let i = r.txn.edit(fid)?;

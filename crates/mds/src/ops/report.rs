@@ -4,7 +4,7 @@ use proto::attr::{A_INLINE, A_SIZE_LAGS};
 use proto::mds::{Res, SizeReport};
 use proto::{Errno, Fid, FileKind};
 
-use crate::namespace::Run;
+use crate::namespace::{Effect, Run};
 use crate::txn::Step;
 
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
@@ -19,7 +19,9 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
 /// Applies a report; `done`: nobody goes on writing, an exact size is the truth.
 pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> Step<()> {
     let old = r.txn.inode(fid)?;
-    if old.kind() != FileKind::File && rep.mtime.is_some() {
+    // A directory's size counts its entries, a symlink's its target.
+    let file = old.kind() == FileKind::File;
+    if !file && rep.mtime.is_some() {
         return Err(Errno::EINVAL.into());
     }
     let elsewhere =
@@ -27,7 +29,7 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     let exact = rep.exact && !elsewhere;
     let clears = exact && done && old.flags & A_SIZE_LAGS != 0;
     let mut new = (*old).clone();
-    if new.flags & A_INLINE == 0 {
+    if file && new.flags & A_INLINE == 0 {
         new.size = if exact { rep.size } else { new.size.max(rep.size) };
         new.blocks = rep.blocks.unwrap_or(new.blocks);
     }
@@ -50,8 +52,8 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
         new.version += 1;
     }
     if clears {
-        r.opens.unmark(fid);
-        r.opens.end_write(fid, r.session);
+        r.then(Effect::Unmark(fid));
+        r.then(Effect::EndWrite(fid, r.session));
     }
     *r.txn.edit(fid)? = new;
     Ok(())

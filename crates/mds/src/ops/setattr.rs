@@ -13,6 +13,11 @@ use crate::txn::Step;
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, set: &SetAttr) -> Step<Res> {
     let fid = r.fid(fid)?;
     let old = r.txn.inode(fid)?;
+    let asked = set.valid & !(S_KILL_SUID | S_OPENED) != 0;
+    let kills = set.valid & S_KILL_SUID != 0 && kill_suid(old.mode) != old.mode;
+    if !asked && !kills {
+        return Ok(Res::Attr { attr: old.attr(fid) });
+    }
     if set.valid & S_SIZE != 0 {
         resize(r, fid, set.size)?;
     }
@@ -45,12 +50,10 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, set: &SetAttr) -> Step<Res> {
     if set.valid & S_MTIME_NOW != 0 || (set.valid & S_SIZE != 0 && set.valid & S_MTIME == 0) {
         i.mtime = now;
     }
-    // An access time alone is no change of the inode that anybody asked for, unless set by hand.
     i.touch(now);
     if set.valid & S_CTIME != 0 {
         i.ctime = set.ctime;
     }
-    let _ = old;
     Ok(Res::Attr { attr: i.attr(fid) })
 }
 
@@ -70,6 +73,9 @@ fn resize(r: &mut Run<'_>, fid: Fid, size: u64) -> Step<()> {
     }
     if size > MAX_FILE_SIZE {
         return Err(Errno::EFBIG.into());
+    }
+    if i.flags & A_INLINE != 0 && r.moved_elsewhere(fid) {
+        return Err(Errno::EAGAIN.into());
     }
     if i.flags & A_INLINE != 0 && i.blocks > 0 && size < i.size {
         let data = r.txn.inline(fid)?;

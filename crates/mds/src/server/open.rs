@@ -82,6 +82,7 @@ pub fn state(
         osts: Arc::new(OstTable::new(options.seed)),
         dom_limit: options.dom_limit,
         granted: Default::default(),
+        boot_sequence: sequences.0,
         sequences,
         movers: Default::default(),
         garbage: Vec::new(),

@@ -5,7 +5,6 @@
 //! answers are collected and sent by the executor once it has let go of the lock.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use net::{Responder, Response, SessionRef};
 use proto::mds::{Op, Res};
@@ -20,7 +19,7 @@ use crate::locks::Verdict;
 use crate::namespace::Namespace;
 use crate::options::MdtOptions;
 use crate::record::{self, Garbage, Kept, Replies};
-use crate::txn::{Need, Stop, Txn};
+use crate::txn::{Need, Stop};
 
 /// Sequences reserved durably at a time.
 pub const SEQUENCES: u64 = 65_536;
@@ -163,6 +162,11 @@ impl State {
     /// Runs the operations that are left.
     fn step(&mut self, mut task: Task) {
         let session = task.session.id();
+        // Nothing may be opened or locked for a session whose end was dealt with.
+        if self.failed || !self.clients.contains_key(&session) {
+            let errno = if self.failed { Errno::EIO } else { Errno::ESTALE };
+            return self.fail(task, errno);
+        }
         while let Some(op) = task.op() {
             if let Some(done) = self.special(session, op) {
                 match done {
@@ -175,15 +179,18 @@ impl State {
             let now = self.options.clock.now();
             match self.ns.run(session, &task.compound.cred, op, task.current, now) {
                 Ok(outcome) => {
-                    if !outcome.changes.is_empty() {
+                    if self.ns.apply(outcome.changes, outcome.effects) {
                         self.transno += 1;
                         task.transno = self.transno;
-                        self.ns.cache.apply(outcome.changes);
                         self.arm();
                     }
                     task.current = outcome.current;
+                    let failed = matches!(outcome.res, Res::Failed { .. });
                     task.results.push(outcome.res);
                     task.next += 1;
+                    if failed {
+                        break;
+                    }
                 }
                 Err(Stop::Errno(e)) => {
                     task.results.push(Res::Failed { errno: e.0 as u16 });
@@ -355,11 +362,10 @@ impl State {
     pub fn reap(&mut self, fid: Fid) {
         let now = self.options.clock.now();
         match self.ns.reap(fid, now) {
-            Ok(changes) => {
+            Ok(outcome) => {
                 self.reaping.remove(&fid);
-                if !changes.is_empty() {
+                if self.ns.apply(outcome.changes, outcome.effects) {
                     self.transno += 1;
-                    self.ns.cache.apply(changes);
                     self.arm();
                     self.maybe_cut();
                 }
@@ -505,27 +511,4 @@ enum Special {
 enum Place {
     Commit(u64),
     Lock(u64),
-}
-
-impl Namespace {
-    /// Changes that remove a file nobody needs any more.
-    pub fn reap(&mut self, fid: Fid, now: proto::TimeSpec) -> Result<crate::cache::Changes, Stop> {
-        let cred = proto::mds::Cred { uid: 0, gid: 0, groups: proto::wire::List(Vec::new()) };
-        let osts = Arc::clone(&self.osts);
-        let mut run = crate::namespace::Run {
-            txn: Txn::new(&self.cache, now),
-            cred: &cred,
-            session: 0,
-            opens: &mut self.opens,
-            osts: &osts,
-            granted: &mut self.granted,
-            movers: &mut self.movers,
-            garbage: &mut self.garbage,
-            dom_limit: self.dom_limit,
-            store_space: self.store_space,
-            current: fid,
-        };
-        crate::ops::closed(&mut run, fid)?;
-        Ok(run.txn.finish())
-    }
 }
