@@ -37,6 +37,8 @@ pub struct Owner {
     pub layout: Layout,
     /// Its size; objects may reach further only while `lags`.
     pub size: u64,
+    /// 512-byte blocks of its objects, as last reported.
+    pub blocks: u64,
     /// A writer had not reported when the target stopped.
     pub lags: bool,
     /// The file is gone; the objects wait to be destroyed.
@@ -157,7 +159,7 @@ impl Checker {
                 if let Some(g) = self.decode::<Garbage>(fid, key, value) {
                     let layout = g.layout;
                     let o =
-                        Owner { fid, layout, size: 0, lags: false, garbage: true, inline: false };
+                        Owner { fid, layout, size: 0, blocks: 0, lags: false, garbage: true, inline: false };
                     self.report.owners.push(o);
                 }
             }
@@ -173,7 +175,7 @@ impl Checker {
         if let Some(layout) = &i.layout {
             let (lags, inline) = (i.flags & A_SIZE_LAGS != 0, i.flags & A_INLINE != 0);
             let layout = layout.clone();
-            let o = Owner { fid, layout, size: i.size, lags, garbage: false, inline };
+            let o = Owner { fid, layout, size: i.size, blocks: i.blocks, lags, garbage: false, inline };
             self.report.owners.push(o);
         }
         let kind = i.kind();

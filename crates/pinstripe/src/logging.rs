@@ -39,8 +39,19 @@ impl LogFilter {
         &self.0
     }
     fn build(&self) -> Result<EnvFilter, String> {
-        EnvFilter::try_new(&self.0).map_err(|e| e.to_string())
+        EnvFilter::try_new(in_full(&self.0)).map_err(|e| e.to_string())
     }
+}
+
+/// The filter with our crates' own names: people write `mds=debug`.
+fn in_full(filter: &str) -> String {
+    let ours = ["proto", "net", "store", "mds", "oss", "client", "fuse", "mount"];
+    let full = |directive: &str| match directive.split_once('=') {
+        Some(("pinstripe", level)) => format!("pinstripe_cli={level}"),
+        Some((name, level)) if ours.contains(&name) => format!("pinstripe_{name}={level}"),
+        _ => directive.to_string(),
+    };
+    filter.split(',').map(full).collect::<Vec<_>>().join(",")
 }
 
 /// The level when nobody chose one: `-v` raises it.
@@ -122,6 +133,7 @@ mod tests {
         for bad in ["", "loud", "net=loud"] {
             assert!(bad.parse::<LogFilter>().is_err(), "{bad}");
         }
+        assert_eq!(in_full("net=debug,info,h2=warn"), "pinstripe_net=debug,info,h2=warn");
         assert_eq!(filter_of(None, 0).text(), "warn");
         let chosen = "error".parse().unwrap();
         assert_eq!(filter_of(Some(&chosen), 3).text(), "error");

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use net::{ClusterKey, Endpoint, Server, ServerOptions};
 use proto::mgs::{Config, KIND_OST, Register};
@@ -16,6 +17,10 @@ use crate::failure::{Failure, Outcome};
 use crate::label::uuid_text;
 use crate::mgs::Mgs;
 use crate::targets::{Role, Target};
+
+/// How long a start waits for the OSTs to be heard, and how often it looks.
+const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a process shall serve.
 #[derive(Clone, Default)]
@@ -163,6 +168,19 @@ impl Node {
             if let Target::Mdt(mdt, ..) = target {
                 mdt.set_osts(osts.clone(), self.key.clone());
             }
+        }
+    }
+
+    /// Waits until the MDTs here have heard from this many OSTs, for a bounded time: before that a
+    /// new file might not get the stripes asked for.
+    pub fn settle(&self, osts: usize) {
+        let end = Instant::now() + SETTLE;
+        while !self.targets.iter().all(|t| t.hears(osts)) {
+            if Instant::now() > end {
+                tracing::warn!("not all OSTs answered yet; new files use those that did");
+                return;
+            }
+            std::thread::sleep(SETTLE_PAUSE);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::cli::{Cli, Command, Common, Verbosity};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::logging::{self, LogFilter};
-use crate::{detach, down, format, lfs, man, out, params, server, status};
+use crate::{detach, down, format, fsck, lfs, man, mount_command, out, params, server, status, up};
 
 /// Runs the program with these arguments (the first is its name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -66,8 +66,8 @@ fn dispatch(cli: Cli) -> Outcome<()> {
     start_logging(&cli.common, &config, verbosity(&cli.command))?;
     let common = &cli.common;
     match cli.command {
-        Command::Up(args) => Err(Failure::run(format!("{:?}: not yet", args.mountpoint))),
-        Command::Mount(args) => Err(Failure::run(format!("{:?}: not yet", args.mountpoint))),
+        Command::Up(args) => up::run(args, common, &config),
+        Command::Mount(args) => mount_command::run(args, common, &config),
         Command::Down(args) => down::run(&args, common),
         Command::Server(args) => server::run(args, common, &config),
         Command::Format(args) => format::run(&args, common, &config),
@@ -80,7 +80,7 @@ fn dispatch(cli: Cli) -> Outcome<()> {
             version(common.json);
             Ok(())
         }
-        Command::Fsck(_) => Err(Failure::run("not there")),
+        Command::Fsck(args) => fsck::run(&args, common),
     }
 }
 

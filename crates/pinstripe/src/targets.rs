@@ -201,6 +201,17 @@ impl Target {
         Ok(())
     }
 
+    /// Whether an MDT has heard from at least `osts` OSTs; anything else always has.
+    pub fn hears(&self, osts: usize) -> bool {
+        let Target::Mdt(.., watch) = self else { return true };
+        let Some(Ok(Res::Data { data })) = watch.get().map(|w| w.ask(Op::Status {})) else {
+            return false;
+        };
+        let state: Value = serde_json::from_slice(&data).unwrap_or_default();
+        let up = state["osts"].as_array().into_iter().flatten().filter(|o| o["up"] == true);
+        up.count() >= osts
+    }
+
     /// The paths of a file; `None` where this is no MDT.
     pub fn paths(&self, fid: Fid) -> Option<Result<Vec<Vec<u8>>, Errno>> {
         let Target::Mdt(.., watch) = self else { return None };

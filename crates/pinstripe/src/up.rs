@@ -129,6 +129,7 @@ impl Setup {
         let told = address::advertised(also.first().unwrap_or(&told), None)?;
         let _ = resident.address.set(told.clone());
         let _registrar = register(node, &told)?;
+        node.settle(volume.osts().len());
         let mounting = self.mount(node, volume)?;
         let _ = resident.client.set(mounting.client().clone());
         let record = match self.publish(volume, &socket, common) {

@@ -1,6 +1,6 @@
 //! The data directory of `up`: what lies in it, made on first use, grown on demand.
 //!
-//! Layout: `pinstripe.json` (what there is), `cluster.key`, `mgs/`, `mdt0/`.., `ost0/`.., `run/`
+//! Layout: `pinstripe.json` (what there is), `key`, `mgs/`, `mdt0/`.., `ost0/`.., `run/`
 //! (lock and socket), `log/`. A target is prepared beside its place and renamed into it, and
 //! `pinstripe.json` counts it afterwards, so that a crash in between leaves something the next
 //! start finishes. Assumption: the lock in `run/` is held while anything here is changed.
@@ -27,7 +27,7 @@ pub const DEFAULT_COUNTS: Counts = Counts { mdts: 1, osts: 4 };
 pub const DEFAULT_NAME: &str = "pin";
 
 const FILE: &str = "pinstripe.json";
-const KEY: &str = "cluster.key";
+const KEY: &str = "key";
 
 /// How many targets of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

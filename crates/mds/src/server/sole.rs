@@ -23,7 +23,11 @@ pub struct Sole {
 impl Sole {
     /// Whether a request must wait until the lease is back.
     pub fn holds_back(&self, session: u64, compound: &Compound) -> bool {
-        let looks = compound.ops.0.iter().all(|op| matches!(op, Op::Status {} | Op::AllocFids {}));
+        // Nothing a client may cache under the lease can be seen through these.
+        let looks = |op: &Op| {
+            matches!(op, Op::Status {} | Op::AllocFids {} | Op::Statfs {} | Op::FidToPath { .. })
+        };
+        let looks = compound.ops.0.iter().all(looks);
         self.holder.is_some_and(|h| h != session) && !looks
     }
 }

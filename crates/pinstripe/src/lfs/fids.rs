@@ -2,10 +2,13 @@
 
 use proto::Fid;
 
-use super::xattr;
+use super::whole::mount_of;
+use super::{HELP, xattr};
 use crate::cli::{Fid2PathArgs, Path2FidArgs};
+use crate::control::ask_paths;
 use crate::failure::{Failure, Outcome};
 use crate::out;
+use crate::status::Place;
 
 /// Shows the FID of each path.
 pub fn path2fid(args: &Path2FidArgs) -> Outcome<()> {
@@ -26,6 +29,21 @@ pub fn path2fid(args: &Path2FidArgs) -> Outcome<()> {
     Ok(())
 }
 
-pub fn fid2path(_args: &Fid2PathArgs) -> Outcome<()> {
+/// Shows the paths of each FID, from the root of the file system.
+pub fn fid2path(args: &Fid2PathArgs) -> Outcome<()> {
+    let session = Place::of_mount(&mount_of(&args.mountpoint)?)?.open()?;
+    for text in &args.fids {
+        let fid: Fid =
+            text.parse().map_err(|e| Failure::with_code(HELP, format!("lfs fid2path: {e}")))?;
+        let paths = ask_paths(&session, fid).map_err(|e| {
+            let text = format!("lfs fid2path: cannot find '{text}': {}", xattr::text(e));
+            Failure::with_code(xattr::code(e), text)
+        })?;
+        for path in paths {
+            let shown = String::from_utf8_lossy(&path);
+            let relative = shown.trim_start_matches('/');
+            out::line(if relative.is_empty() { "/" } else { relative });
+        }
+    }
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use proto::Errno;
 use proto::lov::Lov;
+use proto::{Errno, Fid};
 
 use super::show::{Show, ShowFlags};
 use super::xattr;
@@ -79,7 +79,12 @@ fn show(path: &Path, dir: bool, name: Option<&str>, flags: ShowFlags) -> Outcome
     let lov = match xattr::get(path, xattr::LOV) {
         Ok(bytes) => {
             let lov = Lov::decode(&bytes);
-            Some(lov.map_err(|e| Failure::run(format!("{}: {e}", path.display())))?)
+            let mut lov = lov.map_err(|e| Failure::run(format!("{}: {e}", path.display())))?;
+            if !dir && lov.owner == (0, 0) {
+                // A file without objects yet: its layout does not say whose it is.
+                lov.owner = fid(path).map_or((0, 0), |f| (f.oid.into(), f.seq));
+            }
+            Some(lov)
         }
         Err(Errno::ENODATA) if xattr::get(path, xattr::FID).is_ok() => None,
         Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {
@@ -96,6 +101,11 @@ fn show(path: &Path, dir: bool, name: Option<&str>, flags: ShowFlags) -> Outcome
     }
     out::text(&Show { lov: lov.as_ref(), dir, path: name }.text(flags));
     Ok(())
+}
+
+fn fid(path: &Path) -> Option<Fid> {
+    let value = xattr::get(path, xattr::FID).ok()?;
+    String::from_utf8_lossy(&value).trim_end_matches('\0').parse().ok()
 }
 
 fn entries(dir: &Path) -> Outcome<Vec<PathBuf>> {

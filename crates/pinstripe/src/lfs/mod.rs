@@ -8,6 +8,7 @@ mod fids;
 mod getstripe;
 mod setstripe;
 mod show;
+mod whole;
 mod xattr;
 
 use crate::cli::{Common, LfsCommand};

@@ -6,6 +6,7 @@ use std::path::Path;
 use proto::Errno;
 use proto::layout::LayoutSpec;
 use proto::lov::Lov;
+use rustix::fs::FallocateFlags;
 
 use super::{HELP, xattr};
 use crate::cli::SetstripeArgs;
@@ -51,18 +52,29 @@ fn set(path: &Path, spec: &LayoutSpec) -> Result<(), Errno> {
     match std::fs::metadata(path) {
         Ok(m) if m.is_dir() => return xattr::set(path, xattr::LOV, &lov),
         Ok(_) => {
-            let file = File::open(path).map_err(|e| Errno::of(&e))?;
-            return xattr::set_open(&file, xattr::LOV, &lov);
+            let file = File::options().write(true).open(path).map_err(|e| Errno::of(&e))?;
+            xattr::set_open(&file, xattr::LOV, &lov)?;
+            return place(&file);
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(Errno::of(&e)),
     }
     let new = OpenOptions::new().write(true).create_new(true).open(path);
     let file = new.map_err(|e| Errno::of(&e))?;
-    xattr::set_open(&file, xattr::LOV, &lov).inspect_err(|_| {
+    xattr::set_open(&file, xattr::LOV, &lov).and_then(|()| place(&file)).inspect_err(|_| {
         // What was not there before does not stay behind a refusal.
         let _ = std::fs::remove_file(path);
     })
+}
+
+/// Has the objects chosen now, as Lustre does: a file whose stripes somebody chose is not kept
+/// inline. Room beyond what inline files may have cannot be reserved without objects; it is given
+/// back at once.
+fn place(file: &File) -> Result<(), Errno> {
+    let errno = |e: rustix::io::Errno| Errno(e.raw_os_error());
+    let beyond = u64::from(proto::DEFAULT_DOM_LIMIT) + 1;
+    rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, beyond).map_err(errno)?;
+    rustix::fs::ftruncate(file, 0).map_err(errno)
 }
 
 fn spec(args: &SetstripeArgs) -> Result<LayoutSpec, String> {

@@ -60,8 +60,7 @@ pub fn start(wanted: Wanted<'_>) -> Outcome<Mounting> {
         options: wanted.options.client.clone(),
     };
     let client = Client::connect(config).map_err(|e| Failure::run(e.to_string()))?;
-    let config =
-        MountConfig { source: wanted.source, kernel: wanted.options.kernel.clone() };
+    let config = MountConfig { source: wanted.source, kernel: wanted.options.kernel.clone() };
     match mount::mount(&client, wanted.mountpoint, config) {
         Ok(mounted) => {
             if let Some(why) = mounted.forward_sync_refused() {
@@ -207,7 +206,8 @@ pub fn refuse_unusable(mountpoint: &Path, options: &Options) -> Outcome<()> {
         other => other.doing(|| format!("cannot use {shown} as a mount point"))?,
     };
     if !options.kernel.allow_nonempty && entries.next().is_some() {
-        let text = format!("{shown} is not empty; what is in it would be hidden. Use an empty directory");
+        let text =
+            format!("{shown} is not empty; what is in it would be hidden. Use an empty directory");
         return Err(Failure::run(text));
     }
     Ok(())

@@ -18,10 +18,35 @@ pub struct Options {
 
 /// Names that are understood, for hints.
 const KNOWN: &[&str] = &[
-    "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync",
-    "atime", "noatime", "relatime", "strictatime", "allow_other", "nonempty", "default_permissions",
-    "defaults", "forward_sync", "noforward_sync", "checksums", "nochecksums", "write_through",
-    "max_dirty_mb", "max_read_ahead_mb", "max_rpcs_in_flight", "max_rpc_kb", "request_timeout",
+    "ro",
+    "rw",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "sync",
+    "async",
+    "dirsync",
+    "atime",
+    "noatime",
+    "relatime",
+    "strictatime",
+    "allow_other",
+    "nonempty",
+    "default_permissions",
+    "defaults",
+    "forward_sync",
+    "noforward_sync",
+    "checksums",
+    "nochecksums",
+    "write_through",
+    "max_dirty_mb",
+    "max_read_ahead_mb",
+    "max_rpcs_in_flight",
+    "max_rpc_kb",
+    "request_timeout",
 ];
 
 impl Options {
@@ -75,7 +100,9 @@ impl Options {
             "default_permissions" | "defaults" | "_netdev" | "nofail" => {}
             other if other.starts_with("x-") => {}
             other if valued(other) => {
-                return Err(Failure::usage(format!("the mount option {other} needs a value: {other}=N")));
+                return Err(Failure::usage(format!(
+                    "the mount option {other} needs a value: {other}=N"
+                )));
             }
             other => return Err(unknown(other)),
         }

@@ -1,0 +1,167 @@
+//! `pinstripe fsck`: checks a stopped file system and repairs nothing.
+//!
+//! Role: brings together what each metadata target says it owns and what each object storage
+//! target holds. Assumption: nobody serves the targets; their locks say so. Never does: write to a
+//! target.
+
+mod objects;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use oss::check::OstDir;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::{Common, FsckArgs};
+use crate::failure::{Doing, Failure, Outcome};
+use crate::out;
+use crate::targets::{self, Role};
+use crate::volume::Volume;
+
+use objects::Objects;
+
+/// Problems shown as text; the JSON has all.
+const SHOWN_MAX: usize = 1000;
+
+/// Something that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The target it was found in.
+    pub target: String,
+    /// Its kind, one of the names in `docs/operations.md`.
+    pub kind: String,
+    /// The file concerned.
+    pub fid: String,
+    /// What is wrong.
+    pub text: String,
+}
+
+/// All that was found.
+#[derive(Debug, Default, Serialize)]
+pub struct Findings {
+    /// What does not fit.
+    pub problems: Vec<Problem>,
+    /// What is odd but harms nothing.
+    pub notes: Vec<String>,
+    /// Inodes seen.
+    pub inodes: u64,
+    /// Directory entries seen.
+    pub entries: u64,
+    /// Objects seen.
+    pub objects: u64,
+    /// Blocks of data whose checksum is right (with --data-too).
+    pub blocks_good: u64,
+    /// Blocks nobody has a checksum of (with --data-too).
+    pub blocks_unknown: u64,
+}
+
+impl Findings {
+    fn problem(&mut self, target: &str, kind: &str, fid: String, text: String) {
+        let (target, kind) = (target.to_string(), kind.to_string());
+        self.problems.push(Problem { target, kind, fid, text });
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &FsckArgs, common: &Common) -> Outcome<()> {
+    let (mdts, osts, _volume) = places(args)?;
+    let findings = check(&mdts, &osts, args.data_too)?;
+    let count = findings.problems.len();
+    if common.json {
+        out::json_pretty(&json!({ "clean": count == 0, "findings": findings }));
+    } else {
+        show(&findings, args.data_too);
+    }
+    match count {
+        0 => Ok(()),
+        1 => Err(Failure::run("1 problem was found; nothing was changed")),
+        n => Err(Failure::run(format!("{n} problems were found; nothing was changed"))),
+    }
+}
+
+/// The targets meant, and what keeps others from serving them meanwhile.
+fn places(args: &FsckArgs) -> Outcome<(Vec<PathBuf>, Vec<PathBuf>, Option<Volume>)> {
+    match &args.data {
+        Some(data) => {
+            let volume = Volume::open_stopped(data)?;
+            Ok((volume.mdts(), volume.osts(), Some(volume)))
+        }
+        None if args.mdt.is_empty() => {
+            let text = "say what to check: --data DIR, or --mdt DIR and --ost DIR for each target";
+            Err(Failure::usage(text))
+        }
+        None => Ok((args.mdt.clone(), args.ost.clone(), None)),
+    }
+}
+
+/// Checks these targets against each other.
+pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Findings> {
+    let mut findings = Findings::default();
+    let mut fs: Option<[u8; 16]> = None;
+    let mut same_fs = |name: &str, found: [u8; 16]| match fs.replace(found) {
+        Some(other) if other != found => {
+            Err(Failure::usage(format!("{name} belongs to another file system than the others")))
+        }
+        _ => Ok(()),
+    };
+    let mut objects = Objects::default();
+    for dir in mdts {
+        let who = targets::identify(Role::Mdt, dir)?;
+        let name = targets::name(Role::Mdt, who.index);
+        same_fs(&name, who.fs)?;
+        let report = mds::check::check_dir(dir);
+        let report = report.doing(|| format!("cannot check {name} in {}", dir.display()))?;
+        findings.inodes += report.inodes;
+        findings.entries += report.entries;
+        for p in report.problems {
+            findings.problem(&name, p.kind, p.fid, p.text);
+        }
+        objects.own(&name, report.owners);
+    }
+    let mut open: HashMap<u32, OstDir> = HashMap::new();
+    for dir in osts {
+        let ost = OstDir::open(dir).map_err(|e| Failure::run(e.to_string()))?;
+        let name = ost.label.name();
+        same_fs(&name, ost.label.fs)?;
+        if open.contains_key(&ost.label.index) {
+            return Err(Failure::usage(format!("{} holds {name} once more", dir.display())));
+        }
+        objects.walk(&name, &ost, &mut findings)?;
+        open.insert(ost.label.index, ost);
+    }
+    objects.compare(&open, &mut findings);
+    if data_too {
+        for ost in open.values() {
+            objects.verify(ost, &mut findings)?;
+        }
+    }
+    findings
+        .problems
+        .sort_by(|a, b| (&a.target, &a.fid, &a.kind).cmp(&(&b.target, &b.fid, &b.kind)));
+    Ok(findings)
+}
+
+fn show(f: &Findings, data_too: bool) {
+    for p in f.problems.iter().take(SHOWN_MAX) {
+        out::line(&format!("{}: {}: {}: {}", p.target, p.kind, p.fid, p.text));
+    }
+    if f.problems.len() > SHOWN_MAX {
+        out::line(&format!("... and {} more; --json shows all", f.problems.len() - SHOWN_MAX));
+    }
+    f.notes.iter().take(SHOWN_MAX).for_each(|n| out::line(&format!("note: {n}")));
+    let mut text = format!("{} inodes, {} entries, {} objects", f.inodes, f.entries, f.objects);
+    if data_too {
+        text += &format!(
+            ", {} blocks of data have their checksum, {} have none",
+            f.blocks_good, f.blocks_unknown
+        );
+    }
+    out::line(&text);
+    if f.problems.is_empty() {
+        out::line("clean");
+    }
+}
+
+#[cfg(test)]
+mod tests;
