@@ -4,6 +4,8 @@ use crate::cx::Cx;
 use crate::fs::{is_mounted, kill9, until};
 use crate::proc::{Cmd, Running};
 use anyhow::{Context, Result, ensure};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What the servers listen on.
@@ -67,7 +69,7 @@ impl Cluster {
         }
         cmd.ok()?;
         ensure!(self.key.exists(), "`format` made no key");
-        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&self.key)?);
+        let mode = std::fs::metadata(&self.key)?.permissions().mode();
         ensure!(mode & 0o7777 == 0o600, "the key has mode {mode:o}");
         Ok(())
     }
@@ -85,7 +87,13 @@ impl Cluster {
     fn add(&mut self, name: &str, role: &[&str]) -> Result<()> {
         let listen = match &self.transport {
             Transport::Tcp => "127.0.0.1:0".to_owned(),
-            Transport::Unix => format!("unix:{}", self.dir.join(format!("{name}.sock")).display()),
+            Transport::Unix => {
+                let dir = self.dir.join("sockets");
+                std::fs::create_dir_all(&dir)?;
+                // Sockets in a directory that others may enter are refused.
+                std::fs::set_permissions(&dir, Permissions::from_mode(0o700))?;
+                format!("unix:{}", dir.join(name).display())
+            }
             Transport::Namespace { ip, .. } => format!("{ip}:0"),
         };
         let mut words: Vec<String> = vec!["server".into()];
@@ -132,6 +140,11 @@ impl Cluster {
     /// Position of a server by name.
     pub fn find(&self, name: &str) -> Result<usize> {
         self.servers.iter().position(|s| s.name == name).with_context(|| name.to_owned())
+    }
+
+    /// The process of server `at`.
+    pub fn pid(&self, at: usize) -> Option<u32> {
+        self.servers.get(at)?.running.as_ref().map(Running::pid)
     }
 
     /// kill -9 of server `at`.

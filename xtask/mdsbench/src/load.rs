@@ -15,6 +15,8 @@ pub struct Rates {
     pub creates: f64,
     pub stats: f64,
     pub unlinks: f64,
+    /// Of all three phases.
+    pub operations: u64,
 }
 
 struct Shared {
@@ -74,7 +76,8 @@ pub fn run(sessions: Vec<MdsSession>, base: Fid, shared: bool, phase: Duration) 
         bail!("{failure}");
     }
     let rate = |n: usize| state.counts[n].load(Ordering::Relaxed) as f64 / seconds[n];
-    Ok(Rates { creates: rate(0), stats: rate(1), unlinks: rate(2) })
+    let operations = state.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
+    Ok(Rates { creates: rate(0), stats: rate(1), unlinks: rate(2), operations })
 }
 
 /// One session through all phases. It reaches every barrier whatever happens.

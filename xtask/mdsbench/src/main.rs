@@ -56,6 +56,7 @@ fn main() -> Result<()> {
             "creates": rates.creates,
             "stats": rates.stats,
             "unlinks": rates.unlinks,
+            "operations": rates.operations,
         })
     );
     Ok(())

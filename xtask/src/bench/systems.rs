@@ -119,7 +119,7 @@ fn bindfs_pid(at: &Path) -> i32 {
 }
 
 /// User and system time of a process, all threads.
-fn processor_seconds(pid: i32) -> f64 {
+pub fn processor_seconds(pid: i32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 =
