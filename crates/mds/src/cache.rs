@@ -6,6 +6,7 @@
 //! Never does: I/O.
 
 use std::cell::Cell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct Dir {
     entries: BTreeMap<(u64, Box<[u8]>), Slot<Dent>>,
     /// Every entry of the store is here.
     pub complete: bool,
+    /// The directory was removed.
+    dead: bool,
     group: u64,
     used: Cell<bool>,
 }
@@ -63,6 +66,7 @@ pub struct Cache {
     group: u64,
     /// Last group that is durable.
     durable: u64,
+    dirty_bytes: usize,
     weight: usize,
     limit: usize,
     hand: usize,
@@ -110,6 +114,17 @@ fn segment(fid: Fid) -> usize {
 }
 
 const BLOB_WEIGHT: usize = 128;
+/// Bytes of an inode's record, about.
+const INODE_BYTES: usize = 220;
+/// Bytes of an entry's record beside the name.
+const ENTRY_BYTES: usize = 43;
+/// What a known absence weighs.
+const ABSENT_WEIGHT: usize = 64;
+
+fn inode_weight(i: Option<&Inode>) -> usize {
+    i.map_or(ABSENT_WEIGHT, Inode::weight)
+}
+
 const ENTRY_WEIGHT: usize = 112;
 
 impl Cache {
@@ -125,6 +140,7 @@ impl Cache {
             raw: HashMap::new(),
             group: 1,
             durable: 0,
+            dirty_bytes: 0,
             weight: 0,
             limit,
             hand: 0,
@@ -195,21 +211,27 @@ impl Cache {
         for (key, value) in changes.blobs {
             self.put_blob(key, value);
         }
-        self.raw.extend(changes.raw);
+        for (key, value) in changes.raw {
+            self.put_raw(key, value);
+        }
     }
 
     fn put_inode(&mut self, fid: Fid, value: Option<Arc<Inode>>) {
-        let gone_dir = value.is_none();
-        let add = value.as_ref().map_or(0, |i| i.weight());
+        let add = inode_weight(value.as_deref());
         let table = &mut self.inodes[segment(fid)];
         let old = table.get(&fid);
         let stored = old.is_some_and(|s| s.stored);
-        self.weight -= old.and_then(|s| s.value.as_ref()).map_or(0, |i| i.weight());
-        self.weight += add;
-        table.insert(fid, Slot { value, stored, group: self.group, used: Cell::new(true) });
-        self.dirty_inodes.insert(fid);
-        if gone_dir && let Some(d) = self.dirs.get_mut(&fid) {
+        let less = old.map_or(0, |s| inode_weight(s.value.as_deref()));
+        self.weight = (self.weight + add).saturating_sub(less);
+        if value.is_none()
+            && let Some(d) = self.dirs.get_mut(&fid)
+        {
             d.group = self.group;
+            d.dead = true;
+        }
+        table.insert(fid, Slot { value, stored, group: self.group, used: Cell::new(true) });
+        if self.dirty_inodes.insert(fid) {
+            self.dirty_bytes += INODE_BYTES;
         }
     }
 
@@ -226,26 +248,22 @@ impl Cache {
             self.weight += ENTRY_WEIGHT + name.len();
         }
         d.entries.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
-        self.dirty_entries.insert((dir, hash, name.into()));
+        if self.dirty_entries.insert((dir, hash, name.into())) {
+            self.dirty_bytes += ENTRY_BYTES + name.len();
+        }
     }
 
     fn put_blob(&mut self, key: Vec<u8>, value: Option<Bytes>) {
         let old = self.blobs.get(&key);
         let stored = old.is_none_or(|s| s.stored);
         let size = |v: Option<&Bytes>| v.map_or(0, |b| b.len()) + BLOB_WEIGHT;
-        self.weight -= old.map_or(0, |s| size(s.value.as_ref()));
-        self.weight += size(value.as_ref());
-        self.dirty_blobs.insert(key.clone());
-        self.blobs.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
-    }
-
-    /// Notes that a blob of a new inode cannot be in the store.
-    pub fn fresh_blob(&mut self, key: &[u8]) {
-        if !self.blobs.contains_key(key) {
-            self.weight += BLOB_WEIGHT;
-            let slot = Slot { value: None, stored: false, group: 0, used: Cell::new(true) };
-            self.blobs.insert(key.to_vec(), slot);
+        let (less, add) = (old.map_or(0, |s| size(s.value.as_ref())), size(value.as_ref()));
+        self.weight = (self.weight + add).saturating_sub(less);
+        match self.dirty_blobs.insert(key.clone()) {
+            true => self.dirty_bytes += add,
+            false => self.dirty_bytes = (self.dirty_bytes + add).saturating_sub(less),
         }
+        self.blobs.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
     }
 
     /// Takes what a reader found of an inode, unless something newer is here.
@@ -254,7 +272,7 @@ impl Cache {
         if table.contains_key(&fid) {
             return;
         }
-        self.weight += value.as_ref().map_or(0, Inode::weight);
+        self.weight += inode_weight(value.as_ref());
         let stored = value.is_some();
         let slot = Slot { value: value.map(Arc::new), stored, group: 0, used: Cell::new(true) };
         table.insert(fid, slot);
@@ -305,7 +323,23 @@ impl Cache {
 
     /// Adds a record nobody reads while the server runs.
     pub fn put_raw(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.raw.insert(key, value);
+        let size = |v: &Option<Vec<u8>>| v.as_ref().map_or(0, Vec::len);
+        self.dirty_bytes += size(&value);
+        match self.raw.entry(key) {
+            Entry::Vacant(e) => {
+                self.dirty_bytes += e.key().len();
+                e.insert(value);
+            }
+            Entry::Occupied(mut e) => {
+                let old = e.insert(value);
+                self.dirty_bytes = self.dirty_bytes.saturating_sub(size(&old));
+            }
+        }
+    }
+
+    /// Bytes of the records that wait for the next group, about.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes
     }
 
     /// Cuts the group: its number and its writes. What was made and removed within it cancels out.
@@ -348,6 +382,7 @@ impl Cache {
         }
         let group = self.group;
         self.group += 1;
+        self.dirty_bytes = 0;
         (group, writes)
     }
 
@@ -387,8 +422,10 @@ impl Cache {
         match tomb {
             Tomb::Inode(fid) => {
                 let table = &mut self.inodes[segment(fid)];
-                if table.get(&fid).is_some_and(|s| dead(s, floor)) {
+                if let Some(s) = table.get(&fid).filter(|s| dead(s, floor)) {
+                    self.weight = self.weight.saturating_sub(inode_weight(s.value.as_deref()));
                     table.remove(&fid);
+                    self.bury(fid, floor);
                 }
             }
             Tomb::Entry(dir, hash, name) => {
@@ -397,6 +434,7 @@ impl Cache {
                 if d.entries.get(&key).is_some_and(|s| dead(s, floor)) {
                     d.entries.remove(&key);
                     self.weight = self.weight.saturating_sub(ENTRY_WEIGHT + key.1.len());
+                    self.bury(dir, floor);
                 }
             }
             Tomb::Blob(key) => {
@@ -405,6 +443,14 @@ impl Cache {
                     self.weight = self.weight.saturating_sub(BLOB_WEIGHT);
                 }
             }
+        }
+    }
+
+    /// Forgets a removed directory once its last entry is forgotten.
+    fn bury(&mut self, dir: Fid, floor: u64) {
+        let done = |d: &Dir| d.dead && d.entries.is_empty() && d.group <= floor;
+        if self.dirs.get(&dir).is_some_and(done) {
+            self.dirs.remove(&dir);
         }
     }
 
@@ -425,17 +471,26 @@ impl Cache {
             if keep(s.group, &s.used) {
                 return true;
             }
-            freed += s.value.as_ref().map_or(0, |i| i.weight());
+            freed += inode_weight(s.value.as_deref());
             false
         });
         self.hand = (self.hand + 1) % SEGMENTS;
         if self.hand == 0 {
             self.dirs.retain(|_, d| {
-                if keep(d.group, &d.used) {
+                let kept = keep(d.group, &d.used);
+                if kept && d.entries.len() <= WHOLE_DIR {
                     return true;
                 }
-                freed += d.entries.keys().map(|(_, n)| ENTRY_WEIGHT + n.len()).sum::<usize>();
-                false
+                // Of a big directory in use only the part that is used stays.
+                d.entries.retain(|(_, name), s| {
+                    if kept && keep(s.group, &s.used) {
+                        return true;
+                    }
+                    freed += ENTRY_WEIGHT + name.len();
+                    d.complete = false;
+                    false
+                });
+                kept
             });
         }
         if self.hand.is_multiple_of(16) {

@@ -95,7 +95,9 @@ proto::wire_struct! {
         xid: u64,
         /// Its transaction number.
         transno: u64,
-        /// The answer's body.
+        /// Set while only some of its operations were done: the file the last of them named.
+        current: Option<Fid>,
+        /// The answer's body, or the part that is there.
         body: Bytes,
     }
 
@@ -126,6 +128,13 @@ pub fn decode<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
     let v = d.get()?;
     d.end()?;
     Ok(v)
+}
+
+impl Kept {
+    /// Bytes it takes, about.
+    pub fn bytes(&self) -> usize {
+        self.body.len() + 40
+    }
 }
 
 impl Inode {

@@ -85,6 +85,30 @@ pub fn needs_space(op: &Op) -> bool {
     }
 }
 
+/// Whether an operation may add to what is to be committed (a close frees; it always passes).
+pub fn changes(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Lookup { .. }
+            | Op::GetAttr { .. }
+            | Op::ReadDir { .. }
+            | Op::ReadLink { .. }
+            | Op::Close { .. }
+            | Op::ReadInline { .. }
+            | Op::GetLayout { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::Statfs {}
+            | Op::Sync {}
+            | Op::AllocFids {}
+            | Op::Lock { .. }
+            | Op::TestLock { .. }
+            | Op::CancelLock { .. }
+            | Op::FidToPath { .. }
+            | Op::Status {}
+    )
+}
+
 /// Refuses names no directory can hold.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
     if name.len() > NAME_MAX {

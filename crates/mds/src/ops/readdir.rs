@@ -17,7 +17,7 @@ pub(super) fn run(r: &mut Run<'_>, dir: Fid, cookie: u64, max_bytes: u32, flags:
     r.txn.dir(dir)?;
     let plus = flags & RD_PLUS != 0;
     let each = if plus { ENTRY_BYTES.0 } else { ENTRY_BYTES.1 };
-    let room = (max_bytes as usize).min(proto::MAX_BODY as usize - 4096);
+    let room = (max_bytes as usize).min(proto::MAX_BODY as usize - 16384);
     if room < each + proto::NAME_MAX {
         return Err(Errno::EINVAL.into());
     }

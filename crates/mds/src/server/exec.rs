@@ -4,7 +4,9 @@
 //! contends: a call in process costs no context switch. Never does: keep the lock while it sends,
 //! reads or writes.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use net::SessionRef;
@@ -22,6 +24,14 @@ use crate::txn::Need;
 
 /// Work done before answers are sent.
 const BATCH: usize = 64;
+/// Batches one thread does in a row before it leaves the rest to the timer's thread.
+const BATCHES: usize = 64;
+/// How deep answers that bring new work (in process) may nest on one thread's stack.
+const NESTED: u32 = 16;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
 
 /// What the executor is asked to do.
 pub enum Work {
@@ -30,11 +40,13 @@ pub enum Work {
     /// A reader is back.
     Loaded(Need, Result<Loaded, LoadError>),
     /// A group was (or was not) made durable.
-    Committed(u64, u64, Result<(), StoreError>),
+    Committed(u64, Result<(), StoreError>),
     /// A session is over.
     Closed(u64, bool),
     /// The holder of the SOLE lease answered, or did not.
     Recalled(u64, bool),
+    /// The client that got the SOLE lease by a call has heard of it, or is gone.
+    Granted(u64),
     /// The delay of a group is over.
     Flush,
     /// Objects were destroyed.
@@ -66,13 +78,16 @@ pub struct Exec {
     /// To the destroyer.
     pub garbage: (Sender<(Fid, Garbage)>, Receiver<(Fid, Garbage)>),
     store: Arc<dyn Store>,
+    recall_timeout: Duration,
 }
 
 impl Exec {
     /// An executor over a state and its store. The queues are bounded by what fills them: requests
     /// by the credits of their sessions, the others by requests (invariant 8).
     pub fn new(state: State, store: Arc<dyn Store>) -> Arc<Exec> {
+        let recall_timeout = state.options().recall_timeout;
         Arc::new(Exec {
+            recall_timeout,
             state: Mutex::new(state),
             work: unbounded(),
             needs: unbounded(),
@@ -108,7 +123,24 @@ impl Exec {
 
     /// Does what waits, unless somebody is at it.
     pub fn drain(self: &Arc<Exec>) {
+        let depth = DEPTH.get();
+        if depth >= NESTED {
+            let _ = self.chores.0.send(Chore::Kick);
+            return;
+        }
+        DEPTH.set(depth + 1);
+        self.work_off();
+        DEPTH.set(depth);
+    }
+
+    fn work_off(self: &Arc<Exec>) {
+        let mut batches = 0;
         while !self.work.1.is_empty() {
+            batches += 1;
+            if batches > BATCHES {
+                let _ = self.chores.0.send(Chore::Kick);
+                return;
+            }
             let Some(mut state) = self.state.try_lock() else { return };
             for _ in 0..BATCH {
                 match self.work.1.try_recv() {
@@ -131,7 +163,7 @@ impl Exec {
             let (prev_last, last) = group.transnos;
             let number = group.number;
             let commit = Commit { prev_last, last, writes: group.writes };
-            let done = move |r| exec.leave(Work::Committed(number, last, r));
+            let done = move |r| exec.leave(Work::Committed(number, r));
             self.store.submit(commit, Box::new(done));
         }
         std::mem::take(&mut state.out)
@@ -161,16 +193,15 @@ impl Exec {
     fn recall(self: &Arc<Exec>, session: SessionRef, what: u8) {
         let body = Recall { what, fid: Fid::NONE }.to_bytes();
         let (exec, id) = (Arc::clone(self), session.id());
-        let timeout = self.state.lock().options().recall_timeout;
+        let timeout = self.recall_timeout;
         let ends = what == proto::mds::R_SOLE_END;
         session.call_back(
             ops::callback::RECALL,
             body,
             timeout,
             Box::new(move |r| {
-                if ends {
-                    exec.leave(Work::Recalled(id, r.is_ok_and(|r| r.status().is_ok())));
-                }
+                let ok = r.is_ok_and(|r| r.status().is_ok());
+                exec.leave(if ends { Work::Recalled(id, ok) } else { Work::Granted(id) });
             }),
         );
     }
@@ -183,23 +214,15 @@ fn handle(s: &mut State, work: Work) {
             s.request(*task);
         }
         Work::Loaded(need, result) => s.loaded(need, result),
-        Work::Committed(number, last, Ok(())) => s.committed(number, last),
-        Work::Committed(_, _, Err(e)) => {
-            if !s.failed {
-                tracing::error!(error = %e, "the target stops: a commit failed");
-            }
-            s.stop();
-        }
+        Work::Committed(number, result) => s.committed(number, result),
         Work::Closed(session, forget) => close_session(s, session, forget),
         Work::Recalled(session, true) => s.sole_is_back(session),
         Work::Recalled(session, false) => s.sole_timeout(session),
+        Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),
         Work::Reap(fids) => fids.into_iter().for_each(|f| s.reap(f)),
-        Work::Space(space, full) => {
-            s.ns.store_space = space;
-            s.ns.full = full;
-        }
+        Work::Space(space, full) => s.space(space, full),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the executor (`exec`); readers (`loader`), a timer for groups, the store's commit thread, and
 //! one that talks to the OSTs (`poll`).
 
+mod commit;
 mod exec;
 mod loader;
 mod open;
@@ -13,6 +14,7 @@ mod sole;
 mod state;
 mod status;
 mod task;
+mod wait;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::RecvTimeoutError;
 use net::{ClusterKey, Endpoint};
 use parking_lot::Mutex;
-use store::{Store, StoreError};
+use store::{Store, StoreError, Usage};
 
 use crate::label::{self, LabelError, MdtLabel};
 use crate::options::MdtOptions;
@@ -32,6 +34,9 @@ use poll::{Addresses, Poller};
 
 /// How often the store is asked for its space.
 const SPACE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Room above what the store keeps, in which creates are refused already.
+const SPACE_MARGIN: u64 = 32 << 20;
 
 /// Why a target does not start.
 #[derive(Debug, thiserror::Error)]
@@ -176,11 +181,16 @@ impl Mdt {
         }
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let (dirty, failed) = self.exec.with(|s| {
+            let (dirty, failed, no_room) = self.exec.with(|s| {
+                s.closing = true;
                 s.cut_now();
-                (s.ns.cache.dirty() > 0 || s.in_flight > 0, s.failed)
+                (s.ns.cache.dirty() > 0 || s.in_flight() > 0, s.failed, s.no_room())
             });
-            if !dirty || failed || Instant::now() > deadline {
+            if !dirty || failed {
+                break;
+            }
+            if no_room || Instant::now() > deadline {
+                tracing::error!(no_room, "the target closes with changes that are not durable");
                 break;
             }
             std::thread::park_timeout(Duration::from_millis(1));
@@ -199,6 +209,13 @@ impl Drop for Mdt {
             tracing::warn!(error = %e, "the store did not close cleanly");
         }
     }
+}
+
+/// Free bytes below which only what frees space is done: the store must not come to refuse commits,
+/// and the OSTs, which keep more, must be full before.
+fn threshold(u: &Usage) -> u64 {
+    let compaction = u.used.min(store::fjall_engine::COMPACTION_BYTES);
+    u.reserve + compaction + (u.total / 16).min(SPACE_MARGIN)
 }
 
 /// Cuts groups when their delay is over, watches the store's space, gives orphans up.
@@ -223,8 +240,8 @@ impl Timer {
                 self.exec.submit(Work::Flush);
             }
             if space <= now {
-                self.look_at_space();
-                space = now + SPACE_INTERVAL;
+                let scarce = self.look_at_space();
+                space = now + if scarce { SPACE_INTERVAL / 10 } else { SPACE_INTERVAL };
             }
             if self.orphans.as_ref().is_some_and(|(at, _)| *at <= now)
                 && let Some((_, fids)) = self.orphans.take()
@@ -241,18 +258,24 @@ impl Timer {
         }
     }
 
-    fn look_at_space(&self) {
+    /// Whether it is scarce: then it is looked at more often.
+    fn look_at_space(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         match self.store.usage() {
             Ok(u) => {
-                let reserve =
-                    if self.reserve == 0 { (u.total / 12).min(64 << 20) } else { self.reserve };
-                let full = u.free < reserve;
-                self.exec.submit(Work::Space((u.used, u.total, u.free), full));
+                let reserve = match self.reserve {
+                    0 => threshold(&u),
+                    set => set,
+                };
+                self.exec.submit(Work::Space((u.used, u.total, u.free), u.free < reserve));
+                u.free < 2 * reserve
             }
-            Err(e) => tracing::warn!(error = %e, "cannot tell the space of the store"),
+            Err(e) => {
+                tracing::warn!(error = %e, "cannot tell the space of the store");
+                false
+            }
         }
     }
 }

@@ -12,7 +12,8 @@ use store::fjall_engine::{self, FjallOptions};
 use store::{Commit, Store, StoreError, Write};
 
 use super::MdtError;
-use super::state::{SEQUENCES, State};
+use super::commit::SEQUENCES;
+use super::state::State;
 use crate::cache::Cache;
 use crate::keys;
 use crate::label::MdtLabel;

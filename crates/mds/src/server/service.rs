@@ -38,11 +38,11 @@ impl Service for Mdt {
         let grant = self.exec.with(|s| {
             let id = session.id();
             if let Some(kept) = kept {
-                let client = Client { session: session.clone(), observer, kept, changed: false };
-                s.clients.insert(id, client);
+                s.clients.insert(id, Client::new(session.clone(), observer, kept));
             }
             let none = FidRange { seq: 0, first: 0, count: 0 };
             let fids = if observer { None } else { s.ns.grant(id) };
+            s.renew_sequences();
             let sole = !observer && s.sole_on_open(id);
             let handles = List(s.ns.opens.handles(id).into_iter().map(|h| h.0).collect());
             Grant { fids: fids.unwrap_or(none), sole, dom_limit: s.ns.dom_limit, handles }
@@ -71,6 +71,7 @@ impl Service for Mdt {
             compound,
             next: 0,
             current: Fid::NONE,
+            bytes: 0,
             transno: 0,
             reply,
         };

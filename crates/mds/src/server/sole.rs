@@ -16,6 +16,8 @@ pub struct Sole {
     pub holder: Option<u64>,
     /// It is being called back.
     pub recalling: bool,
+    /// The holder got it by a call it has not answered: another call must not overtake that.
+    pub granting: bool,
     /// Requests of others, until it is back.
     pub held: Vec<Task>,
 }
@@ -55,7 +57,19 @@ impl State {
         let Some(holder) = self.sole.holder.filter(|_| !self.sole.recalling) else { return };
         self.sole.recalling = true;
         let Some(c) = self.clients.get(&holder) else { return self.sole_is_back(holder) };
-        self.out.recalls.push((c.session.clone(), R_SOLE_END));
+        if !self.sole.granting {
+            self.out.recalls.push((c.session.clone(), R_SOLE_END));
+        }
+    }
+
+    /// The holder knows that it has the lease (or cannot be told, and is evicted by the recall).
+    pub fn sole_granted(&mut self, session: u64) {
+        if self.sole.holder != Some(session) || !std::mem::take(&mut self.sole.granting) {
+            return;
+        }
+        if std::mem::take(&mut self.sole.recalling) {
+            self.recall_sole();
+        }
     }
 
     /// The holder gave the lease up, or is gone.
@@ -65,6 +79,8 @@ impl State {
         }
         self.sole.holder = None;
         self.sole.recalling = false;
+        self.sole.granting = false;
+        self.sole_grant();
         for task in std::mem::take(&mut self.sole.held) {
             self.request(task);
         }
@@ -83,12 +99,18 @@ impl State {
     /// A client has gone: the one that is left may have the lease.
     pub fn sole_on_close(&mut self, session: u64) {
         self.sole_is_back(session);
+        self.sole_grant();
+    }
+
+    /// Gives the lease to a client that is alone.
+    fn sole_grant(&mut self) {
         let left: Vec<SessionRef> = self.sharers().take(2).cloned().collect();
         if let [one] = &left[..]
             && self.sole.holder.is_none()
         {
             let one = one.clone();
             self.sole.holder = Some(one.id());
+            self.sole.granting = true;
             self.out.recalls.push((one, R_SOLE_BEGIN));
         }
     }

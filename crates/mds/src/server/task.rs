@@ -1,8 +1,8 @@
 //! A request on its way through the namespace.
 
 use net::{Responder, SessionRef};
-use proto::Fid;
-use proto::mds::{Compound, Op, Res};
+use proto::mds::{Compound, Op, OpenInfo, Res};
+use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
 /// A compound being run; it may step aside between operations.
 pub struct Task {
@@ -20,6 +20,8 @@ pub struct Task {
     pub results: Vec<Res>,
     /// File the last operation named.
     pub current: Fid,
+    /// Bytes of the answer, about.
+    pub bytes: usize,
     /// Transaction number of the last change (0: none).
     pub transno: u64,
     /// Where the answer goes.
@@ -33,10 +35,46 @@ impl Task {
     }
 
     /// The answer's body so far.
-    pub fn body(&mut self) -> Vec<u8> {
-        use proto::Wire;
-        let results = proto::wire::List(std::mem::take(&mut self.results));
-        proto::mds::CompoundReply { results }.to_bytes()
+    pub fn body(&self) -> Vec<u8> {
+        // As `CompoundReply` is encoded, without taking the results.
+        let mut e = Enc::new();
+        e.put(&(self.results.len() as u32));
+        for r in &self.results {
+            e.put(r);
+        }
+        e.0
+    }
+
+    /// Adds a result; whether the compound ends here. An answer too long for a message ends it.
+    pub fn add(&mut self, res: Res) -> bool {
+        self.bytes += bytes(&res);
+        let res = match self.bytes > MAX_BODY as usize - 1024 {
+            true => Res::Failed { errno: Errno::E2BIG.0 as u16 },
+            false => res,
+        };
+        let ends = matches!(res, Res::Failed { .. });
+        self.results.push(res);
+        ends
+    }
+}
+
+/// Bytes a result takes in the answer, at most; exact where it matters.
+fn bytes(res: &Res) -> usize {
+    const FLAT: usize = 512;
+    let opened = |o: &OpenInfo| o.inline.as_ref().map_or(0, |d| d.len()) + 32;
+    let layout = |l: &Option<Layout>| l.as_ref().map_or(0, |l| l.osts.len() * 4);
+    FLAT + match res {
+        Res::Data { data } => data.len(),
+        Res::Inline { data, layout: l, .. } => data.as_ref().map_or(0, |d| d.len()) + layout(l),
+        Res::Opened { open, .. } => opened(open) + layout(&open.layout),
+        Res::Entry { open: Some(open), .. } => opened(open) + layout(&open.layout),
+        Res::Layout { layout, .. } => layout.osts.len() * 4,
+        Res::LayoutInfo { layout: l, .. } => layout(l),
+        Res::Paths { paths } => paths.0.iter().map(|p| p.len() + 4).sum(),
+        Res::Entries { entries, .. } => {
+            entries.0.iter().map(|e| e.name.len() + if e.attr.is_some() { 150 } else { 32 }).sum()
+        }
+        _ => 0,
     }
 }
 

@@ -1,0 +1,295 @@
+//! Groups on their way to the store: when one is cut, what waits for it, what happens when the
+//! store has no room.
+//!
+//! Role: a group carries every change up to a transaction number (invariant 2), so groups are never
+//! reordered: one that the store refuses for lack of room is kept and handed over again, with those
+//! that follow it. Limits (invariant 8): [`MAX_DIRTY_RECORDS`] and [`MAX_DIRTY_BYTES`] hold
+//! requests back while the store is behind. Never does: I/O, waiting.
+
+use proto::Errno;
+use proto::mds::{Op, Res};
+use store::{StoreError, Write};
+
+use super::state::State;
+use super::task::Task;
+use crate::keys;
+use crate::record::{self, Replies};
+
+/// Sequences reserved durably at a time.
+pub const SEQUENCES: u64 = 65_536;
+/// A group of this many bytes is cut without waiting for the delay.
+pub const GROUP_BYTES: usize = 1 << 20;
+/// Changed records above which requests that change more wait for a commit.
+pub const MAX_DIRTY_RECORDS: usize = 16_384;
+/// Bytes of changes above which requests that change more wait for a commit.
+pub const MAX_DIRTY_BYTES: usize = 4 << 20;
+
+/// A group to hand to the store.
+#[derive(Clone)]
+pub struct Group {
+    /// Its number.
+    pub number: u64,
+    /// Transaction numbers: those before, and its last.
+    pub transnos: (u64, u64),
+    /// Its writes.
+    pub writes: Vec<Write>,
+}
+
+/// A group the store has.
+pub struct Flight {
+    group: Group,
+    refused: bool,
+}
+
+impl State {
+    /// Removes a record nobody reads, for instance of destroyed objects.
+    pub fn forget(&mut self, keys: Vec<Vec<u8>>) {
+        for key in keys {
+            self.ns.cache.put_raw(key, None);
+        }
+        self.arm();
+    }
+
+    /// There is something to commit: a timer must run.
+    pub fn arm(&mut self) {
+        self.out.arm |= !std::mem::replace(&mut self.armed, true);
+    }
+
+    /// Groups handed to the store that are not durable yet.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Whether the store has refused a group for lack of room.
+    pub fn no_room(&self) -> bool {
+        self.no_room
+    }
+
+    fn dirty_bytes(&self) -> usize {
+        self.ns.cache.dirty_bytes() + self.reply_bytes
+    }
+
+    /// Cuts a group when somebody waits for it, or it is big enough.
+    pub fn maybe_cut(&mut self) {
+        let urgent = !self.waiting_commit.is_empty() && self.flights.is_empty();
+        if urgent || self.big_enough() {
+            self.cut();
+        }
+    }
+
+    fn big_enough(&self) -> bool {
+        self.ns.cache.dirty() >= self.options.group_records || self.dirty_bytes() >= GROUP_BYTES
+    }
+
+    /// The delay is over: cuts a group, or waits for the store to catch up and cuts then.
+    pub fn cut_now(&mut self) {
+        self.overdue = self.flights.len() >= self.options.max_commits;
+        self.cut();
+    }
+
+    /// Cuts a group, if there is anything in it and the store is not behind.
+    fn cut(&mut self) {
+        if self.ns.cache.dirty() == 0 {
+            self.armed = false;
+            return;
+        }
+        let behind = self.flights.len() >= self.options.max_commits;
+        if behind || self.failed || self.flights.iter().any(|f| f.refused) {
+            return;
+        }
+        self.armed = false;
+        self.reply_bytes = 0;
+        for id in std::mem::take(&mut self.changed) {
+            let Some(c) = self.clients.get_mut(&id) else { continue };
+            c.changed = false;
+            let list = proto::wire::List(c.kept.iter().cloned().collect());
+            let value = record::encode(&Replies { list });
+            self.ns.cache.put_raw(keys::replies(&c.session.client()), Some(value));
+        }
+        let (number, writes) = self.ns.cache.cut();
+        let garbage = std::mem::take(&mut self.ns.garbage);
+        if !garbage.is_empty() {
+            self.garbage.push_back((number, garbage));
+        }
+        let transnos = (self.cut_upto, self.transno);
+        self.cut_upto = self.transno;
+        let group = Group { number, transnos, writes };
+        self.flights.push_back(Flight { group: group.clone(), refused: false });
+        self.out.groups.push(group);
+    }
+
+    /// A group is durable, or not.
+    pub fn committed(&mut self, number: u64, result: Result<(), StoreError>) {
+        match result {
+            Ok(()) => self.durable(number),
+            Err(e) => self.refused(number, e),
+        }
+    }
+
+    fn durable(&mut self, number: u64) {
+        if self.flights.front().is_none_or(|f| f.group.number != number) {
+            tracing::error!(number, "the target stops: the store changed the order of commits");
+            return self.stop();
+        }
+        let Some(flight) = self.flights.pop_front() else { return };
+        if std::mem::take(&mut self.no_room) {
+            tracing::info!("the store has room again");
+        }
+        self.committed = flight.group.transnos.1;
+        self.ns.cache.committed(number);
+        while self.garbage.front().is_some_and(|(n, _)| *n <= number) {
+            self.out.garbage.extend(self.garbage.pop_front().map(|g| g.1).unwrap_or_default());
+        }
+        if self.reserve.is_some_and(|(n, _)| n <= number)
+            && let Some((_, end)) = self.reserve.take()
+        {
+            self.ns.sequences.1 = end;
+        }
+        while let Some(first) = self.waiting_commit.first_entry() {
+            if *first.key() > self.committed {
+                break;
+            }
+            for mut task in first.remove() {
+                task.results.push(Res::Done {});
+                task.next += 1;
+                self.step(task);
+            }
+        }
+        let wanted = !self.waiting_commit.is_empty() || !self.stalled.is_empty();
+        if wanted || self.big_enough() || std::mem::take(&mut self.overdue) {
+            self.cut();
+        }
+        self.unstall();
+        self.ns.cache.shrink();
+    }
+
+    /// The store did not take a group. Without room it is kept, and those after it (the store
+    /// refuses them because of the gap); anything else ends the target.
+    fn refused(&mut self, number: u64, error: StoreError) {
+        let waits = match &error {
+            StoreError::NoSpace { .. } | StoreError::Retry(_) => true,
+            StoreError::Gap { .. } => self.flights.iter().any(|f| f.refused),
+            _ => false,
+        };
+        let flight = self.flights.iter_mut().find(|f| f.group.number == number);
+        match flight.filter(|_| waits) {
+            Some(flight) => flight.refused = true,
+            None => {
+                if !self.failed {
+                    tracing::error!(%error, "the target stops: a commit failed");
+                }
+                return self.stop();
+            }
+        }
+        if matches!(error, StoreError::NoSpace { .. }) {
+            if !std::mem::replace(&mut self.no_room, true) {
+                tracing::error!(%error, "changes wait in memory until there is room");
+            }
+            self.ns.full = true;
+            // fsync must not hang on a full disk; what it asked for may still become durable.
+            for (_, tasks) in std::mem::take(&mut self.waiting_commit) {
+                tasks.into_iter().for_each(|t| self.fail_op(t, Errno::ENOSPC));
+            }
+            self.unstall();
+        }
+    }
+
+    /// Time has passed: refused groups go to the store again, in order, once it has none of them.
+    pub fn retry(&mut self) {
+        if self.failed || !self.flights.iter().all(|f| f.refused) {
+            return;
+        }
+        for f in &mut self.flights {
+            f.refused = false;
+            self.out.groups.push(f.group.clone());
+        }
+    }
+
+    /// The space of the store was measured.
+    pub fn space(&mut self, space: (u64, u64, u64), full: bool) {
+        let full = full || self.no_room;
+        if full != self.ns.full {
+            tracing::warn!(
+                free = space.2,
+                full,
+                "room of the store: without it, only deletes pass"
+            );
+        }
+        self.ns.store_space = space;
+        self.ns.full = full;
+        self.retry();
+    }
+
+    /// Whether an operation must wait until the store has caught up; ENOSPC when it cannot.
+    pub fn holds_back(&self, op: &Op) -> Result<bool, Errno> {
+        let over = |factor: usize| {
+            self.ns.cache.dirty() >= MAX_DIRTY_RECORDS * factor
+                || self.dirty_bytes() >= MAX_DIRTY_BYTES * factor
+        };
+        if !over(1) || !crate::ops::changes(op) {
+            return Ok(false);
+        }
+        match (self.no_room, over(2)) {
+            (false, _) => Ok(true),
+            (true, true) => Err(Errno::ENOSPC),
+            (true, false) => Ok(false),
+        }
+    }
+
+    /// Requests that were held back go on.
+    fn unstall(&mut self) {
+        for _ in 0..self.stalled.len() {
+            let Some(task) = self.stalled.pop_front() else { return };
+            let waits = task.op().is_some_and(|op| self.holds_back(op) == Ok(true));
+            if waits {
+                return self.stalled.push_front(task);
+            }
+            self.step(task);
+        }
+    }
+
+    /// A request steps aside: what it has done already is kept for its client with the group that
+    /// carries it, so that a crash before its end does not make a retry do it twice (invariant 4).
+    pub fn suspend(&mut self, task: &Task) {
+        if task.transno == 0 {
+            return;
+        }
+        let body = task.body();
+        self.keep(task, Some(task.current), body);
+    }
+
+    /// Keeps an answer, or the part that is there already.
+    pub fn keep(&mut self, task: &Task, current: Option<proto::Fid>, body: Vec<u8>) {
+        let id = task.session.id();
+        let Some(c) = self.clients.get_mut(&id) else { return };
+        let kept =
+            record::Kept { xid: task.xid, transno: task.transno, current, body: body.into() };
+        let bytes = c.keep(kept);
+        if !std::mem::replace(&mut c.changed, true) {
+            self.changed.push(id);
+            self.reply_bytes += c.kept_bytes;
+        } else {
+            self.reply_bytes += bytes;
+        }
+    }
+
+    /// Sequences are reserved ahead of their use, durably.
+    pub fn renew_sequences(&mut self) {
+        let (next, end) = self.ns.sequences;
+        if end - next < SEQUENCES / 2 && self.reserve.is_none() {
+            let more = end + SEQUENCES;
+            let value = more.to_le_bytes().to_vec();
+            self.ns.cache.put_raw(keys::single("sequence"), Some(value));
+            // It counts with the group that is being filled now, or a later one.
+            self.reserve = Some((self.ns.cache.group(), more));
+            self.arm();
+        }
+    }
+
+    /// A client no longer waits for answers below `lowest`.
+    pub fn trim_kept(&mut self, session: u64, lowest: u64) {
+        if let Some(c) = self.clients.get_mut(&session) {
+            c.trim(lowest);
+        }
+    }
+}

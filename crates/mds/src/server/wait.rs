@@ -1,0 +1,128 @@
+//! Requests that step aside: for a reader, a commit or a lock; and how they go on.
+//!
+//! Never does: I/O, waiting of its own.
+
+use proto::mds::Res;
+use proto::{Errno, Fid};
+
+use super::loader::{LoadError, Loaded};
+use super::state::State;
+use super::task::{Parked, Task};
+use crate::txn::{Need, Stop};
+
+/// What a request waits for.
+pub enum Place {
+    /// That everything up to a transaction number is durable.
+    Commit(u64),
+    /// A lock, by its ticket.
+    Lock(u64),
+}
+
+impl State {
+    pub fn wait(&mut self, task: Task, place: Place) {
+        match place {
+            Place::Commit(transno) => {
+                self.suspend(&task);
+                self.waiting_commit.entry(transno).or_default().push(task);
+                self.maybe_cut();
+            }
+            Place::Lock(ticket) => {
+                self.suspend(&task);
+                self.waiting_lock.insert(ticket, task);
+            }
+        }
+    }
+
+    /// Locks were given back: whoever waited for them goes on.
+    pub fn wake_locks(&mut self, fid: Fid) {
+        for ticket in self.ns.locks.wake(fid) {
+            self.end_wait(ticket, Ok(Res::Done {}));
+        }
+    }
+
+    /// A wait for a lock ends.
+    pub fn end_wait(&mut self, ticket: u64, how: Result<Res, Errno>) {
+        let Some(mut task) = self.waiting_lock.remove(&ticket) else { return };
+        match how {
+            Ok(res) => {
+                task.results.push(res);
+                task.next += 1;
+                self.step(task);
+            }
+            Err(e) => self.fail_op(task, e),
+        }
+    }
+
+    /// Drops the waits of a session that is gone.
+    pub fn drop_waits(&mut self, tickets: Vec<u64>) {
+        for t in tickets {
+            if let Some(task) = self.waiting_lock.remove(&t) {
+                self.fail(task, Errno::ESTALE);
+            }
+        }
+    }
+
+    pub fn park(&mut self, need: Need, parked: Parked) {
+        if let Parked::Client(task) = &parked {
+            self.suspend(task);
+        }
+        if let Some((_, waiting)) = self.parked.get_mut(&need) {
+            return waiting.push(parked);
+        }
+        let load = self.ns.cache.begin_load();
+        self.out.needs.push(need.clone());
+        self.parked.insert(need, (load, vec![parked]));
+    }
+
+    /// A reader is back: what waited runs again.
+    pub fn loaded(&mut self, need: Need, result: Result<Loaded, LoadError>) {
+        let Some((load, waiting)) = self.parked.remove(&need) else { return };
+        let failed = result.is_err();
+        match result {
+            Ok(Loaded::Inodes(found)) => {
+                for (fid, inode) in found {
+                    self.ns.cache.loaded_inode(fid, inode);
+                }
+            }
+            Ok(Loaded::Entries { dir, found, whole, absent }) => {
+                self.ns.cache.loaded_entries(dir, found, whole, absent.as_deref());
+            }
+            Ok(Loaded::Blob(key, value)) => self.ns.cache.loaded_blob(key, value),
+            Err(e) if self.failed => tracing::debug!(?need, error = %e, "cannot read the store"),
+            Err(e) => tracing::error!(?need, error = %e, "cannot read the store"),
+        }
+        self.ns.cache.end_load(load);
+        for parked in waiting {
+            match parked {
+                Parked::Client(task) if failed => self.fail_op(*task, Errno::EIO),
+                Parked::Client(task) => self.step(*task),
+                Parked::Reap(fid) if failed => drop(self.reaping.remove(&fid)),
+                Parked::Reap(fid) => self.reap(fid),
+            }
+        }
+        self.ns.cache.shrink();
+    }
+
+    /// Destroys a file that is unlinked and no longer open.
+    pub fn reap(&mut self, fid: Fid) {
+        if self.failed {
+            return;
+        }
+        let now = self.options.clock.now();
+        match self.ns.reap(fid, now) {
+            Ok(outcome) => {
+                self.reaping.remove(&fid);
+                if self.ns.apply(outcome.changes, outcome.effects) {
+                    self.transno += 1;
+                    self.arm();
+                    self.maybe_cut();
+                }
+            }
+            Err(Stop::Miss(need)) => {
+                self.reaping.insert(fid);
+                self.park(need, Parked::Reap(fid));
+            }
+            Err(Stop::Errno(e)) => tracing::warn!(%fid, error = %e, "cannot remove an orphan"),
+        }
+    }
+}
