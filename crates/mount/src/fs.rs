@@ -60,9 +60,26 @@ impl PinstripeFs {
         }
     }
 
+    fn stat(&self, req: &Request, node: u64) -> Result<proto::Attr> {
+        match self.client.getattr(&cred(req), self.caches.fid(node)) {
+            Ok(a) => Ok(a),
+            Err(proto::Errno::ESTALE) => {
+                self.caches.nodes.last(node).ok_or(Errno::new(libc::ESTALE))
+            }
+            Err(e) => Err(errno(e)),
+        }
+    }
+
+    /// A name is gone; whoever still holds the inode sees what it was.
+    fn removed(&self, attr: proto::Attr) {
+        if attr.nlink == 0 {
+            self.caches.nodes.removed(self.caches.node(attr.fid), attr);
+        }
+    }
+
     fn attributes(&self, req: &Request, node: u64) -> Result<AttrOut> {
         let mark = self.caches.mark();
-        let a = self.client.getattr(&cred(req), self.caches.fid(node)).map_err(errno)?;
+        let a = self.stat(req, node)?;
         Ok(attr_out(&self.caches, &a, mark))
     }
 }
@@ -130,12 +147,14 @@ impl Filesystem for PinstripeFs {
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
-        reply.send(self.client.unlink(&cred(req), dir, name.as_bytes()).map(drop).map_err(errno));
+        let done = self.client.unlink(&cred(req), dir, name.as_bytes());
+        reply.send(done.map(|a| self.removed(a)).map_err(errno));
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
-        reply.send(self.client.rmdir(&cred(req), dir, name.as_bytes()).map(drop).map_err(errno));
+        let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
+        reply.send(done.map(|a| self.removed(a)).map_err(errno));
     }
 
     fn rename(
@@ -154,7 +173,8 @@ impl Filesystem for PinstripeFs {
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
         let (name, new) = (name.as_bytes(), new_name.as_bytes());
         let done = self.client.rename(&cred(req), from, name, to, new, flags);
-        reply.send(done.map(drop).map_err(errno));
+        let over = done.map(|(_, over)| over).map_err(errno);
+        reply.send(over.map(|over| over.into_iter().for_each(|a| self.removed(a))));
     }
 
     fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
@@ -326,8 +346,7 @@ impl Filesystem for PinstripeFs {
 
     fn statx(&self, req: &Request, nodeid: u64, _statx: StatxIn, reply: Reply<Statx>) {
         let mark = self.caches.mark();
-        let got = self.client.getattr(&cred(req), self.caches.fid(nodeid)).map_err(errno);
-        reply.send(got.map(|a| Statx {
+        reply.send(self.stat(req, nodeid).map(|a| Statx {
             attr: attr(&self.caches, &a),
             btime: Some(time(a.btime)),
             ttl: self.caches.ttl(mark),

@@ -6,11 +6,21 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use proto::Attr;
 
 const SHARDS: usize = 64;
 
+/// What is kept of one node.
+#[derive(Default)]
+struct Known {
+    lookups: u64,
+    /// Its last attributes, if its last name was removed here: who still holds it (as a working
+    /// directory, or by O_PATH) may ask.
+    removed: Option<Box<Attr>>,
+}
+
 /// Look-ups the kernel has not forgotten, by node.
-pub struct Nodes(Vec<Mutex<HashMap<u64, u64>>>);
+pub struct Nodes(Vec<Mutex<HashMap<u64, Known>>>);
 
 impl Nodes {
     /// None yet.
@@ -18,24 +28,36 @@ impl Nodes {
         Nodes((0..SHARDS).map(|_| Mutex::default()).collect())
     }
 
-    fn shard(&self, node: u64) -> &Mutex<HashMap<u64, u64>> {
+    fn shard(&self, node: u64) -> &Mutex<HashMap<u64, Known>> {
         &self.0[(node ^ (node >> 24)) as usize % SHARDS]
     }
 
     /// The kernel is told of a node once more.
     pub fn told(&self, node: u64) {
-        *self.shard(node).lock().entry(node).or_default() += 1;
+        self.shard(node).lock().entry(node).or_default().lookups += 1;
     }
 
     /// The kernel gives `count` back.
     pub fn forget(&self, node: u64, count: u64) {
         let mut shard = self.shard(node).lock();
-        if let Some(n) = shard.get_mut(&node) {
-            *n = n.saturating_sub(count);
-            if *n == 0 {
+        if let Some(known) = shard.get_mut(&node) {
+            known.lookups = known.lookups.saturating_sub(count);
+            if known.lookups == 0 {
                 shard.remove(&node);
             }
         }
+    }
+
+    /// The last name of a node was removed.
+    pub fn removed(&self, node: u64, attr: Attr) {
+        if let Some(known) = self.shard(node).lock().get_mut(&node) {
+            known.removed = Some(Box::new(attr));
+        }
+    }
+
+    /// What a node was when its last name was removed here.
+    pub fn last(&self, node: u64) -> Option<Attr> {
+        self.shard(node).lock().get(&node)?.removed.as_deref().cloned()
     }
 
     /// All nodes the kernel knows.
