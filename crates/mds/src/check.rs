@@ -158,8 +158,15 @@ impl Checker {
             _ => {
                 if let Some(g) = self.decode::<Garbage>(fid, key, value) {
                     let layout = g.layout;
-                    let o =
-                        Owner { fid, layout, size: 0, blocks: 0, lags: false, garbage: true, inline: false };
+                    let o = Owner {
+                        fid,
+                        layout,
+                        size: 0,
+                        blocks: 0,
+                        lags: false,
+                        garbage: true,
+                        inline: false,
+                    };
                     self.report.owners.push(o);
                 }
             }
@@ -175,7 +182,8 @@ impl Checker {
         if let Some(layout) = &i.layout {
             let (lags, inline) = (i.flags & A_SIZE_LAGS != 0, i.flags & A_INLINE != 0);
             let layout = layout.clone();
-            let o = Owner { fid, layout, size: i.size, blocks: i.blocks, lags, garbage: false, inline };
+            let o =
+                Owner { fid, layout, size: i.size, blocks: i.blocks, lags, garbage: false, inline };
             self.report.owners.push(o);
         }
         let kind = i.kind();

@@ -23,6 +23,14 @@ pub const REPLIES: u8 = b'r';
 /// Singletons of the target: `s` name.
 pub const SINGLE: u8 = b's';
 
+/// Sequences each MDT has to itself: FIDs of different MDTs never meet.
+pub const SEQUENCES_PER_MDT: u64 = 1 << 32;
+
+/// The first sequence an MDT grants.
+pub fn first_sequence(index: u32) -> u64 {
+    proto::fid::SEQ_FIRST + u64::from(index) * SEQUENCES_PER_MDT
+}
+
 /// The key of a record that belongs to one inode.
 pub fn of(kind: u8, fid: Fid) -> Vec<u8> {
     let mut k = Vec::with_capacity(17);

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use proto::fid::SEQ_FIRST;
 use proto::mds::{Cred, Op, Res};
 use proto::wire::List;
 use proto::{Errno, Fid, TimeSpec};
@@ -18,7 +17,7 @@ use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::ops;
 use crate::osts::OstTable;
-use crate::record::{self, Garbage, Inode};
+use crate::record::{self, Garbage, Home, Inode};
 use crate::txn::{Step, Txn};
 
 /// Identifiers granted in one range.
@@ -47,8 +46,10 @@ pub struct Namespace {
     pub granted: HashMap<u64, Granted>,
     /// Next sequence to grant, and the end of those reserved durably.
     pub sequences: (u64, u64),
-    /// The first sequence of this boot.
-    pub boot_sequence: u64,
+    /// The first sequence of this target, and of this boot.
+    pub boot_sequences: (u64, u64),
+    /// Further links that were fetched for the operation that runs next.
+    pub links: Option<(Fid, Vec<Home>)>,
     /// Who moves inline data of a file into objects; 0: one that vanished.
     pub movers: HashMap<Fid, u64>,
     /// Objects to destroy that were added since last taken.
@@ -73,8 +74,10 @@ pub struct Run<'a> {
     pub osts: &'a OstTable,
     /// Ranges granted.
     pub granted: &'a HashMap<u64, Granted>,
-    /// The first sequence of this boot.
-    pub boot_sequence: u64,
+    /// The first sequence of this target, and of this boot.
+    pub boot_sequences: (u64, u64),
+    /// Further links that were fetched for this operation.
+    pub links: Option<&'a (Fid, Vec<Home>)>,
     /// Who moves inline data.
     pub movers: &'a HashMap<Fid, u64>,
     /// What else happens once nothing can miss or fail any more.
@@ -163,7 +166,8 @@ impl Namespace {
             opens: &self.opens,
             osts: &self.osts,
             granted: &self.granted,
-            boot_sequence: self.boot_sequence,
+            boot_sequences: self.boot_sequences,
+            links: self.links.as_ref(),
             movers: &self.movers,
             effects: Vec::new(),
             full: self.full,
@@ -241,7 +245,7 @@ impl Run<'_> {
         if fid.oid == 0 || fid.oid >= FID_RANGE || fid.ver != 0 {
             return Err(Errno::EINVAL.into());
         }
-        if (SEQ_FIRST..self.boot_sequence).contains(&fid.seq) {
+        if (self.boot_sequences.0..self.boot_sequences.1).contains(&fid.seq) {
             let taken = self.txn.find(fid)?.is_some();
             return if taken { Err(Errno::EEXIST.into()) } else { Ok(()) };
         }

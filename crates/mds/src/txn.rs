@@ -27,6 +27,8 @@ pub enum Need {
     Dir(Fid),
     /// A record that is read as bytes.
     Blob(Vec<u8>),
+    /// Records of the further links of a file, as the store has them.
+    Links(Fid),
 }
 
 /// Why an operation did not run to its end.

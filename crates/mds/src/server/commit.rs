@@ -150,8 +150,10 @@ impl State {
                 break;
             }
             for mut task in first.remove() {
-                task.results.push(Res::Done {});
-                task.next += 1;
+                if matches!(task.op(), Some(Op::Sync {})) {
+                    task.add(Res::Done {});
+                    task.next += 1;
+                }
                 self.step(task);
             }
         }

@@ -71,8 +71,8 @@ pub enum Chore {
 pub struct Exec {
     state: Mutex<State>,
     work: (Sender<Work>, Receiver<Work>),
-    /// To the readers.
-    pub needs: (Sender<Need>, Receiver<Need>),
+    /// To the readers; `None` ends one.
+    pub needs: (Sender<Option<Need>>, Receiver<Option<Need>>),
     /// To the timer thread.
     pub chores: (Sender<Chore>, Receiver<Chore>),
     /// To the destroyer.
@@ -171,7 +171,7 @@ impl Exec {
 
     fn deliver(self: &Arc<Exec>, out: Outbox) {
         for need in out.needs {
-            let _ = self.needs.0.send(need);
+            let _ = self.needs.0.send(Some(need));
         }
         if out.arm {
             let _ = self.chores.0.send(Chore::Arm);

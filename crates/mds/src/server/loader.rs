@@ -10,11 +10,14 @@ use store::{Store, StoreError};
 
 use crate::cache::WHOLE_DIR;
 use crate::keys;
-use crate::record::{self, Dent, Inode};
+use crate::record::{self, Dent, Home, Inode};
 use crate::txn::Need;
 
 /// Entries fetched from the store at a time.
 const SCAN: usize = 4096;
+
+/// Further links of a file that are fetched.
+const MAX_LINKS: usize = 64;
 
 /// What a reader found.
 pub enum Loaded {
@@ -33,6 +36,8 @@ pub enum Loaded {
     },
     /// A blob.
     Blob(Vec<u8>, Option<Bytes>),
+    /// Further links of a file.
+    Links(Fid, Vec<Home>),
 }
 
 /// Why a reader failed.
@@ -62,6 +67,7 @@ pub fn load(store: &Arc<dyn Store>, need: &Need) -> Result<Loaded, LoadError> {
         Need::Inodes(fids) => inodes(store, fids),
         Need::Dir(dir) => whole(store, *dir),
         Need::Entry(dir, name) => entry(store, *dir, name),
+        Need::Links(fid) => links(store, *fid),
         Need::Blob(key) => Ok(Loaded::Blob(key.clone(), store.get(key)?)),
     }
 }
@@ -75,6 +81,17 @@ fn inodes(store: &Arc<dyn Store>, fids: &[Fid]) -> Result<Loaded, LoadError> {
         found.push((*fid, inode));
     }
     Ok(Loaded::Inodes(found))
+}
+
+fn links(store: &Arc<dyn Store>, fid: Fid) -> Result<Loaded, LoadError> {
+    let from = keys::of(keys::LINK, fid);
+    let mut found = Vec::new();
+    for (key, _) in store.scan(&from, keys::after(&from).as_deref(), MAX_LINKS)? {
+        let dir = key.get(17..33).and_then(Fid::from_key);
+        let (dir, name) = dir.zip(key.get(33..)).ok_or_else(|| damaged(&key, "short key"))?;
+        found.push(Home { dir, name: name.to_vec() });
+    }
+    Ok(Loaded::Links(fid, found))
 }
 
 fn whole(store: &Arc<dyn Store>, dir: Fid) -> Result<Loaded, LoadError> {

@@ -138,10 +138,8 @@ impl Mdt {
         for _ in 0..options.readers.max(1) {
             let (exec, store) = (Arc::clone(&self.exec), Arc::clone(&self.store));
             let needs = exec.needs.1.clone();
-            let stop = Arc::clone(&self.stop);
             self.spawn("mdt-reader", move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let Ok(need) = needs.recv_timeout(SPACE_INTERVAL) else { continue };
+                while let Ok(Some(need)) = needs.recv() {
                     let found = loader::load(&store, &need);
                     exec.submit(Work::Loaded(need, found));
                 }
@@ -196,7 +194,11 @@ impl Mdt {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         let _ = self.exec.chores.0.send(Chore::Stop);
-        for t in std::mem::take(&mut *self.threads.lock()) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for _ in &threads {
+            let _ = self.exec.needs.0.send(None);
+        }
+        for t in threads {
             let _ = t.join();
         }
         self.store.close()

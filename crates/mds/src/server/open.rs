@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use proto::attr::FileKind;
-use proto::fid::SEQ_FIRST;
 use proto::{Fid, TimeSpec};
 use store::fjall_engine::{self, FjallOptions};
 use store::{Commit, Store, StoreError, Write};
@@ -68,7 +67,7 @@ pub fn state(
 ) -> Result<Start, MdtError> {
     let fail = |source| MdtError::Store { path: path.to_string(), source };
     let info = store.info();
-    let sequences = reserve(store, info.last, path)?;
+    let sequences = reserve(label, store, info.last, path)?;
     if store.get(&keys::of(keys::INODE, Fid::ROOT)).map_err(fail)?.is_none() && label.index == 0 {
         let root = record::encode(&root(options.clock.now()));
         let put = Write::Put(keys::of(keys::INODE, Fid::ROOT), root);
@@ -83,7 +82,8 @@ pub fn state(
         osts: Arc::new(OstTable::new(options.seed)),
         dom_limit: options.dom_limit,
         granted: Default::default(),
-        boot_sequence: sequences.0,
+        boot_sequences: (keys::first_sequence(label.index), sequences.0),
+        links: None,
         sequences,
         movers: Default::default(),
         garbage: Vec::new(),
@@ -96,11 +96,16 @@ pub fn state(
 
 /// Reserves sequences for this boot, durably, before one is granted: an earlier boot's are never
 /// granted again.
-fn reserve(store: &Arc<dyn Store>, last: u64, path: &str) -> Result<(u64, u64), MdtError> {
+fn reserve(
+    label: &MdtLabel,
+    store: &Arc<dyn Store>,
+    last: u64,
+    path: &str,
+) -> Result<(u64, u64), MdtError> {
     let fail = |source| MdtError::Store { path: path.to_string(), source };
     let key = keys::single("sequence");
     let first = match store.get(&key).map_err(fail)? {
-        None => SEQ_FIRST,
+        None => keys::first_sequence(label.index),
         Some(v) => u64::from_le_bytes(v[..].try_into().map_err(|_| MdtError::Record {
             path: path.to_string(),
             what: "sequence",

@@ -4,7 +4,7 @@
 //! and its record goes only when every OST said it is done, so a crash at any moment repeats it.
 //! Assumptions: it alone uses these sessions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ pub struct Poller {
     name: String,
     interval: Duration,
     sessions: HashMap<u32, Arc<Session>>,
-    retry: Vec<(Fid, Garbage)>,
+    retry: VecDeque<(Fid, Garbage)>,
 }
 
 impl Addresses {
@@ -82,7 +82,7 @@ impl Poller {
             name,
             interval,
             sessions: HashMap::new(),
-            retry: Vec::new(),
+            retry: VecDeque::new(),
         }
     }
 
@@ -183,50 +183,65 @@ impl Poller {
 
     /// Takes what waits to be destroyed and destroys it.
     fn collect(&mut self, garbage: &Receiver<(Fid, Garbage)>, wait: Duration) {
-        let mut batch = std::mem::take(&mut self.retry);
-        if batch.is_empty() {
-            match garbage.recv_timeout(wait) {
-                Ok(g) => batch.push(g),
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        } else {
-            std::thread::park_timeout(wait);
+        let mut batch = Vec::new();
+        match garbage.recv_timeout(wait) {
+            Ok(g) => batch.push(g),
+            Err(RecvTimeoutError::Timeout) if self.retry.is_empty() => return,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+        // New work first: what failed may have to wait for an OST that is down.
         while batch.len() < BATCH
             && let Ok(g) = garbage.try_recv()
         {
             batch.push(g);
         }
-        self.backlog.store(batch.len() + garbage.len(), Ordering::Relaxed);
-        if self.destroy(&batch) {
-            let keys = batch.iter().map(|(f, g)| keys::garbage(*f, g.layout.generation)).collect();
+        let again = (BATCH - batch.len()).min(self.retry.len());
+        batch.extend(self.retry.drain(..again));
+        self.backlog.store(batch.len() + garbage.len() + self.retry.len(), Ordering::Relaxed);
+        let failed = self.destroy(&batch);
+        let (left, done): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|(_, g)| g.layout.osts.iter().any(|o| failed.contains(o)));
+        self.retry.extend(left);
+        let keys: Vec<_> =
+            done.iter().map(|(f, g)| keys::garbage(*f, g.layout.generation)).collect();
+        if !keys.is_empty() {
             self.exec.submit(Work::Destroyed(keys));
-            self.backlog.store(garbage.len(), Ordering::Relaxed);
-        } else {
-            self.retry = batch;
         }
+        self.backlog.store(garbage.len() + self.retry.len(), Ordering::Relaxed);
     }
 
-    /// Whether every OST concerned said that the objects are gone.
-    fn destroy(&mut self, batch: &[(Fid, Garbage)]) -> bool {
+    /// Destroys the objects; the OSTs that did not say that they are gone.
+    fn destroy(&mut self, batch: &[(Fid, Garbage)]) -> HashSet<u32> {
         let mut per_ost: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
         for (fid, g) in batch {
             for (ost, object) in g.layout.objects(*fid) {
                 per_ost.entry(ost).or_default().push(object);
             }
         }
+        let mut failed: HashSet<u32> = per_ost.keys().copied().collect();
         let (tx, rx) = unbounded();
-        let total = per_ost.len();
+        let mut asked = 0;
+        let up = self.table.all();
         for (ost, objects) in per_ost {
-            let Some(session) = self.session(ost) else { return false };
+            // One that is down is found again by the next poll.
+            let up = up.get(&ost).is_some_and(|o| o.up);
+            let Some(session) = up.then(|| self.session(ost)).flatten() else { continue };
             let body = Destroy { objects: List(objects) }.to_bytes();
             let tx = tx.clone();
             let done = move |r: Result<net::Reply, net::NetError>| {
-                let _ = tx.send(r.is_ok_and(|r| r.status().is_ok()));
+                let _ = tx.send((ost, r.is_ok_and(|r| r.status().is_ok())));
             };
+            asked += 1;
             session.submit(ops::oss::DESTROY, body, Vec::new(), Box::new(done));
         }
-        (0..total).all(|_| rx.recv_timeout(PATIENCE * 6).unwrap_or(false))
+        for _ in 0..asked {
+            match rx.recv_timeout(PATIENCE * 2) {
+                Ok((ost, true)) => drop(failed.remove(&ost)),
+                Ok((ost, false)) => self.table.report(ost, None),
+                Err(_) => break,
+            }
+        }
+        failed
     }
 }

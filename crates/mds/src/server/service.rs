@@ -71,6 +71,8 @@ impl Service for Mdt {
             compound,
             next: 0,
             current: Fid::NONE,
+            links: None,
+            flushed: false,
             bytes: 0,
             transno: 0,
             reply,

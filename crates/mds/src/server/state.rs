@@ -225,6 +225,14 @@ impl State {
                 None => match self.one(session, &mut task) {
                     Ok(res) => res,
                     Err(Stop::Errno(e)) => Res::Failed { errno: e.0 as u16 },
+                    // Links are read from the store: first everything must be there.
+                    Err(Stop::Miss(Need::Links(_))) if !task.flushed => {
+                        task.flushed = true;
+                        if self.transno > self.committed {
+                            return self.wait(task, Place::Commit(self.transno));
+                        }
+                        continue;
+                    }
                     Err(Stop::Miss(need)) => {
                         return self.park(need, Parked::Client(Box::new(task)));
                     }
@@ -240,9 +248,13 @@ impl State {
 
     /// One operation on the namespace.
     fn one(&mut self, session: u64, task: &mut Task) -> Result<Res, Stop> {
+        self.ns.links = task.links.take();
         let Some(op) = task.op() else { return Err(Errno::EINVAL.into()) };
         let now = self.options.clock.now();
-        let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now)?;
+        let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now);
+        // A further miss may still need them.
+        task.links = self.ns.links.take();
+        let outcome = outcome?;
         if self.ns.apply(outcome.changes, outcome.effects) {
             self.transno += 1;
             task.transno = self.transno;

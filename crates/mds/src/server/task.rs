@@ -1,5 +1,6 @@
 //! A request on its way through the namespace.
 
+use crate::record::Home;
 use net::{Responder, SessionRef};
 use proto::mds::{Compound, Op, OpenInfo, Res};
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
@@ -20,6 +21,10 @@ pub struct Task {
     pub results: Vec<Res>,
     /// File the last operation named.
     pub current: Fid,
+    /// Further links of a file that were fetched for it.
+    pub links: Option<(Fid, Vec<Home>)>,
+    /// It waited until what was there at its beginning is in the store.
+    pub flushed: bool,
     /// Bytes of the answer, about.
     pub bytes: usize,
     /// Transaction number of the last change (0: none).

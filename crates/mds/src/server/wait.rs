@@ -78,6 +78,7 @@ impl State {
     pub fn loaded(&mut self, need: Need, result: Result<Loaded, LoadError>) {
         let Some((load, waiting)) = self.parked.remove(&need) else { return };
         let failed = result.is_err();
+        let mut links = None;
         match result {
             Ok(Loaded::Inodes(found)) => {
                 for (fid, inode) in found {
@@ -87,6 +88,7 @@ impl State {
             Ok(Loaded::Entries { dir, found, whole, absent }) => {
                 self.ns.cache.loaded_entries(dir, found, whole, absent.as_deref());
             }
+            Ok(Loaded::Links(fid, found)) => links = Some((fid, found)),
             Ok(Loaded::Blob(key, value)) => self.ns.cache.loaded_blob(key, value),
             Err(e) if self.failed => tracing::debug!(?need, error = %e, "cannot read the store"),
             Err(e) => tracing::error!(?need, error = %e, "cannot read the store"),
@@ -95,7 +97,10 @@ impl State {
         for parked in waiting {
             match parked {
                 Parked::Client(task) if failed => self.fail_op(*task, Errno::EIO),
-                Parked::Client(task) => self.step(*task),
+                Parked::Client(mut task) => {
+                    task.links = links.clone().or(task.links.take());
+                    self.step(*task);
+                }
                 Parked::Reap(fid) if failed => drop(self.reaping.remove(&fid)),
                 Parked::Reap(fid) => self.reap(fid),
             }

@@ -124,6 +124,10 @@ impl Client {
         .map(drop)
     }
 
+    pub fn link(&self, fid: Fid, dir: Fid, name: &str) -> Result<(), Errno> {
+        self.one(Op::Link { fid, dir, name: name.into() }).map(drop)
+    }
+
     pub fn open(&self, fid: Fid, flags: u32) -> Result<OpenInfo, Errno> {
         match self.one(Op::Open { fid, flags, handle: 0 })? {
             Res::Opened { open, .. } => Ok(open),
@@ -162,6 +166,18 @@ impl Client {
     pub fn sync(&self) {
         self.one(Op::Sync {}).unwrap();
     }
+}
+
+/// Stops a target and checks what it left; nothing may be wrong.
+pub fn check(disk: &MemoryDisk, solo: Solo, clients: &[Client]) {
+    solo.mdt.close().unwrap();
+    for c in clients {
+        c.session.close();
+    }
+    drop(solo);
+    let store = memory::acquire(disk, "check", 0).unwrap();
+    let report = pinstripe_mds::check::check(&*store.snapshot().unwrap()).unwrap();
+    assert_eq!(report.problems, []);
 }
 
 pub const FILE: u32 = 0o100666;
