@@ -298,8 +298,9 @@ fn scatter(want: &Want, data: &[u8], base: u64, into: &mut [u8]) -> u64 {
     let (mut from, mut reached) = (0usize, 0);
     for (at, len) in &want.parts {
         let (a, n) = ((at - base) as usize, *len as usize);
-        let have = data.len().saturating_sub(from).min(n);
-        into[a..a + have].copy_from_slice(&data[from..from + have]);
+        let rest = data.get(from..).unwrap_or(&[]);
+        let have = rest.len().min(n);
+        into[a..a + have].copy_from_slice(&rest[..have]);
         into[a + have..a + n].fill(0);
         if have > 0 {
             reached = reached.max((a + have) as u64);
