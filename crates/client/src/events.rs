@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
 use proto::mds::{Grant, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res};
 use proto::mgs::Welcome;
-use proto::{Errno, Wire, ops};
+use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
 
 use crate::connect::ost_index;
 use crate::core::Core;
@@ -164,6 +164,16 @@ impl Core {
     }
 
     pub(crate) fn sole_begin(self: &Arc<Core>) {
+        for inode in self.registry.all() {
+            // Bytes written among others may be older than theirs: they must not lie over what
+            // the OSTs hold.
+            if let Err(e) = self.commit(&inode) {
+                tracing::warn!(fid = %inode.fid, error = %e, "commit before taking the lease");
+            }
+            let mut st = inode.st.lock();
+            st.unstable.remove(0, MAX_FILE_SIZE);
+            st.account(&self.budget);
+        }
         self.new_epoch();
         self.sole.store(true, SeqCst);
         self.announce(|l| l.sole(true));

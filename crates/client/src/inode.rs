@@ -180,6 +180,11 @@ impl State {
             && !self.talking
     }
 
+    /// Whether size and times here are newer than the MDT's.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.held.dirty > 0 || self.unreported || self.mtime.is_some()
+    }
+
     /// Takes newer attributes of the MDT; those older than what is known are ignored.
     pub(crate) fn learn(&mut self, attr: &Attr, epoch: u64) {
         if self.epoch == epoch && epoch != 0 && attr.version < self.attr.version {

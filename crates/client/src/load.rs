@@ -102,7 +102,7 @@ impl Core {
         st.attr = attr.clone();
         st.epoch = epoch;
         st.ahead.clear();
-        if !st.is_clean() {
+        if st.is_ahead() {
             // Written before a server restarted: what is here is newer.
             st.size = st.size.max(attr.size);
             return Ok(());
@@ -162,7 +162,7 @@ impl Core {
         if let Some(inode) = self.registry.find(attr.fid) {
             let mut st = inode.st.lock();
             let loaded = st.epoch == self.epoch() && !matches!(st.place, Place::Unknown);
-            if self.caching() && (loaded || !st.is_clean()) {
+            if self.caching() && (loaded || st.is_ahead()) {
                 st.learn(&attr, epoch);
                 return Ok(st.show());
             }

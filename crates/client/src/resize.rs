@@ -100,7 +100,7 @@ impl Core {
             if set.valid & (S_ATIME | S_ATIME_NOW) != 0 {
                 st.atime = None;
             }
-            if st.blocks.iter().any(Option::is_none) {
+            if self.caching() && st.blocks.iter().any(Option::is_none) {
                 st.unreported = true;
             }
         }
@@ -228,7 +228,7 @@ impl Core {
             }
             self.note_blocks(inode, gather.wait())?;
             let mut st = inode.st.lock();
-            st.unreported = true;
+            st.unreported |= self.caching();
             st.ahead.invalidate(offset, end);
         }
         if !keep && end > size {
@@ -285,6 +285,9 @@ impl Core {
             let (a, b) = (layout.object_size(stripe, offset), layout.object_size(stripe, end));
             (a < b).then_some((a, b))
         })?;
+        if !self.caching() {
+            return self.report_shared(inode, 0);
+        }
         let mut st = inode.st.lock();
         st.unreported = true;
         st.touched(now(), self.tick_now());
@@ -399,6 +402,12 @@ impl Core {
     ) -> Result<u64, Errno> {
         check_range(from.1, len)?;
         check_range(to.1, len)?;
+        // Up to where the source ends now: within one file the copy itself may move its end.
+        let size = {
+            let _io = from.0.io.read();
+            self.size_now(from.0)?
+        };
+        let len = len.min(size.saturating_sub(from.1));
         let stream = parking_lot::Mutex::default();
         let mut done = 0;
         while done < len {

@@ -238,14 +238,15 @@ impl Core {
     }
 
     /// Tells the MDT what a write without a lease did.
-    fn report_shared(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Errno> {
+    pub(crate) fn report_shared(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Errno> {
         let report =
             SizeReport { size: end, exact: false, blocks: None, mtime: Some(now()), atime: None };
         let grew = {
             let mut st = inode.st.lock();
             st.unsynced = true;
-            st.unreported = true;
-            std::mem::replace(&mut st.size, end) < end
+            let grew = st.size < end;
+            st.size = st.size.max(end);
+            grew
         };
         let op = Op::Report { fid: inode.fid, report };
         if !grew {
