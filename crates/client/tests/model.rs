@@ -101,7 +101,8 @@ impl Run {
     fn new(stripes: usize, through: bool) -> Run {
         let world = World::new(stripes);
         let client = world.client_with(options(through));
-        let spec = LayoutSpec { stripe_size: 65536, stripe_count: stripes as i32, stripe_offset: -1 };
+        let spec =
+            LayoutSpec { stripe_size: 65536, stripe_count: stripes as i32, stripe_offset: -1 };
         client.set_layout(&root(), Fid::ROOT, spec).unwrap();
         let mode = FileKind::File.mode_bits() | 0o600;
         let made = client.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(RW)).unwrap();
@@ -138,11 +139,8 @@ impl Run {
         match step.clone() {
             Step::Write { at, len, owned } => {
                 let data = self.bytes(len);
-                let given = if owned {
-                    Data::Owned(Bytes::from(data.clone()))
-                } else {
-                    Data::Slice(&data)
-                };
+                let given =
+                    if owned { Data::Owned(Bytes::from(data.clone())) } else { Data::Slice(&data) };
                 assert_eq!(self.file.write(at, given).unwrap(), len);
                 self.put(at as usize, &data);
             }
@@ -160,14 +158,13 @@ impl Run {
             Step::Falloc { mode, at, len } => {
                 self.file.fallocate(mode, at, len).unwrap();
                 let (at, end) = (at as usize, (at + len) as usize);
-                if matches!(mode, FallocMode::Allocate | FallocMode::Zero) && self.model.len() < end {
+                if matches!(mode, FallocMode::Allocate | FallocMode::Zero) && self.model.len() < end
+                {
                     self.model.resize(end, 0);
                 }
                 let end = end.min(self.model.len());
-                let zeros = matches!(
-                    mode,
-                    FallocMode::Punch | FallocMode::Zero | FallocMode::ZeroKeepSize
-                );
+                let zeros =
+                    matches!(mode, FallocMode::Punch | FallocMode::Zero | FallocMode::ZeroKeepSize);
                 if zeros && at < end {
                     self.model[at..end].fill(0);
                 }
@@ -274,7 +271,12 @@ impl Run {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: 24,
+        max_shrink_iters: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
