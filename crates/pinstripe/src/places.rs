@@ -81,7 +81,8 @@ impl Env {
         let dir = match &self.runtime {
             _ if self.root => "/run/pinstripe".into(),
             Some(dir) if dir.is_dir() => dir.join("pinstripe"),
-            _ => std::env::temp_dir().join(format!("pinstripe-{}", self.uid)),
+            // Not $TMPDIR: `down` must find what `up` left, whatever it is set to.
+            _ => PathBuf::from(format!("/tmp/pinstripe-{}", self.uid)),
         };
         make_private(&dir)?;
         let meta = std::fs::symlink_metadata(&dir).doing(|| format!("{}", dir.display()))?;

@@ -42,6 +42,10 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     if clears {
         new.flags &= !A_SIZE_LAGS;
     }
+    if exact && !done {
+        // What comes after this report comes with another: a close without one ends the mark.
+        r.then(Effect::Mark(fid));
+    }
     if new == *old {
         return Ok(());
     }
