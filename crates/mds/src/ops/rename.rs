@@ -24,12 +24,16 @@ pub(super) fn run(r: &mut Run<'_>, from: Place<'_>, to: Place<'_>, flags: u32) -
     if target_dir.nlink == 0 {
         return Err(Errno::ENOENT.into());
     }
+    // The order of the checks is Linux's.
+    match replaced {
+        Some(_) if flags & RN_NOREPLACE != 0 => return Err(Errno::EEXIST.into()),
+        None if flags & RN_EXCHANGE != 0 => return Err(Errno::ENOENT.into()),
+        _ => {}
+    }
     if moved.kind == FileKind::Dir && from.0 != to.0 {
         not_below(r, moved.fid, to.0)?;
     }
     match replaced {
-        Some(_) if flags & RN_NOREPLACE != 0 => Err(Errno::EEXIST.into()),
-        None if flags & RN_EXCHANGE != 0 => Err(Errno::ENOENT.into()),
         Some(other) if flags & RN_EXCHANGE != 0 => exchange(r, from, to, &moved, &other),
         // Two links of one file: POSIX says nothing happens.
         Some(other) if other.fid == moved.fid => {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,11 @@ impl Solo {
     }
 }
 
+pub fn body(ops: Vec<Op>) -> Vec<u8> {
+    let cred = Cred { uid: 10, gid: 20, groups: List(vec![]) };
+    Compound { cred, ops: List(ops) }.to_bytes()
+}
+
 pub struct Client {
     pub session: Arc<Session>,
     pub grant: Grant,
@@ -65,9 +71,7 @@ impl Client {
     }
 
     pub fn run(&self, ops: Vec<Op>) -> Vec<Res> {
-        let cred = Cred { uid: 10, gid: 20, groups: List(vec![]) };
-        let body = Compound { cred, ops: List(ops) }.to_bytes();
-        let r = self.session.call(ops::mds::COMPOUND, body, vec![]).unwrap();
+        let r = self.session.call(ops::mds::COMPOUND, body(ops), vec![]).unwrap();
         r.status().unwrap();
         CompoundReply::from_bytes(&r.body).unwrap().results.0
     }
@@ -148,19 +152,46 @@ impl Client {
     }
 
     pub fn list(&self, dir: Fid) -> Vec<String> {
-        let (mut cookie, mut names) = (0, vec![]);
+        let mut names: Vec<_> = self
+            .entries(dir, 2000)
+            .into_iter()
+            .map(|e| String::from_utf8(e.name).unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// All entries, fetched in parts.
+    pub fn entries(&self, dir: Fid, max_bytes: u32) -> Vec<DirEntry> {
+        let (mut cookie, mut all) = (0, vec![]);
         loop {
-            let op = Op::ReadDir { dir, cookie, max_bytes: 2000, flags: RD_PLUS };
+            let op = Op::ReadDir { dir, cookie, max_bytes, flags: RD_PLUS };
             let Ok(Res::Entries { entries, end }) = self.one(op) else { panic!() };
-            for e in entries.0 {
-                cookie = e.cookie;
-                names.push(String::from_utf8(e.name).unwrap());
-            }
+            cookie = entries.0.last().map_or(cookie, |e| e.cookie);
+            all.extend(entries.0);
             if end {
-                names.sort();
-                return names;
+                return all;
             }
         }
+    }
+
+    pub fn xattrs(&self, fid: Fid) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let Ok(Res::Data { data }) = self.one(Op::ListXattr { fid }) else { panic!() };
+        let names = data.split(|b| *b == 0).filter(|n| !n.is_empty());
+        names
+            .map(|n| match self.one(Op::GetXattr { fid, name: n.to_vec() }) {
+                Ok(Res::Data { data }) => (n.to_vec(), data.to_vec()),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    /// One operation, with the transaction number of its answer.
+    pub fn call(&self, op: &Op) -> (Res, u64) {
+        let r = self.session.call(ops::mds::COMPOUND, body(vec![op.clone()]), vec![]).unwrap();
+        r.status().unwrap();
+        let res = CompoundReply::from_bytes(&r.body).unwrap().results.0.pop().unwrap();
+        (res, r.header.transno.get())
     }
 
     pub fn sync(&self) {
