@@ -263,7 +263,11 @@ impl Core {
             }
         };
         let Some(layout) = layout else {
-            // Inline and shared: zeros are written like any bytes.
+            // Inline and shared: zeros are written like any bytes, where there can be any.
+            let end = end.min(self.dom_limit());
+            if end <= offset {
+                return self.report_shared(inode, 0);
+            }
             let data = Data::Owned(vec![0; (end - offset) as usize].into());
             return self.write_inline_shared(inode, offset, data);
         };

@@ -17,7 +17,7 @@ use crate::Data;
 use crate::core::{Core, now};
 use crate::cut;
 use crate::gather::Gather;
-use crate::inode::{Inline, Inode, Place, State};
+use crate::inode::{Inline, Inode, Place, State, talk};
 use crate::mdt::own_cred;
 use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
@@ -267,13 +267,16 @@ impl Core {
     /// Gives an inline file objects; holds `io` exclusively.
     pub(crate) fn grow(self: &Arc<Core>, inode: &Arc<Inode>, hint: u64) -> Result<(), Errno> {
         self.load(inode)?;
+        // Inline bytes on their way to the MDT arrive before it decides whether it holds any.
+        let _talk = talk(inode);
         let mut old = match &inode.st.lock().place {
             Place::Striped(_) => return Ok(()),
             Place::Unknown => return Err(Errno::EIO),
             Place::Inline(inline) => inline.clone(),
         };
         let (attr, layout) = self.begin_write(inode, hint)?;
-        if attr.flags & A_INLINE != 0 && !self.caching() {
+        let stored = attr.flags & A_INLINE != 0;
+        if stored && !self.caching() {
             // Nobody else changes it from here on.
             if let Res::Inline { data: Some(data), .. } =
                 self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })?
@@ -295,7 +298,7 @@ impl Core {
             st.account(&self.budget);
             st.failures
         };
-        if !old.stored {
+        if !stored {
             return Ok(());
         }
         self.drop_inline(inode, failures).inspect_err(|_| self.ungrow(inode, old))

@@ -223,7 +223,7 @@ impl Run {
                 }
             },
         }
-        assert_eq!(self.file.attr().unwrap().size, self.model.len() as u64, "size");
+        assert_eq!(self.file.attr().unwrap().size, self.model.len() as u64, "size after {step:?}");
     }
 
     /// Reads the model anew where it does not say what must be.
