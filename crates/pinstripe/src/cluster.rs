@@ -101,12 +101,13 @@ fn assemble(config: &Config, own: &Own, answers: &BTreeMap<String, Outcome<Value
     let has = |kind: u8| config.targets.0.iter().any(|t| t.kind == kind);
     all_up &= has(proto::mgs::KIND_MDT) && has(proto::mgs::KIND_OST);
     let processes = processes(own, answers);
+    let clients = clients(&processes);
     json!({
         "fs": { "name": config.name, "uuid": uuid_text(&config.fs) },
         "state": if all_up { "up" } else { "degraded" },
         "targets": targets,
-        "clients": clients(&processes),
-        "pids": pids(&processes),
+        "pids": pids(&processes, &clients),
+        "clients": clients,
         "processes": processes,
     })
 }
@@ -149,7 +150,8 @@ fn clients(processes: &[Value]) -> Vec<Value> {
         // Servers and MDTs are sessions too, and so is who asks for the state.
         let role = said.rsplit(' ').next().unwrap_or_default();
         let other = matches!(role, "status" | "server") || role.starts_with("MDT");
-        let known = all.iter().any(|c| c["id"] == client["id"]);
+        // One process may have a session of its own kind with each target.
+        let known = all.iter().any(|c| c["description"] == client["description"]);
         if !known && !other {
             all.push(client.clone());
         }
@@ -157,10 +159,21 @@ fn clients(processes: &[Value]) -> Vec<Value> {
     all
 }
 
-/// Processes of this machine; those of others have numbers that mean nothing here.
-fn pids(processes: &[Value]) -> Vec<Value> {
+/// Processes of this machine, servers and clients; those of others have numbers that mean nothing
+/// here.
+fn pids(processes: &[Value], clients: &[Value]) -> Vec<u64> {
     let here = crate::host::name();
-    processes.iter().filter(|p| p["host"] == here.as_str()).map(|p| p["pid"].clone()).collect()
+    let of_client = |c: &Value| {
+        let (host, rest) = c["description"].as_str()?.rsplit_once(':')?;
+        let pid = rest.split(' ').next()?.parse::<u64>().ok()?;
+        (host == here && c["connected"] != false).then_some(pid)
+    };
+    let servers = processes.iter().filter(|p| p["host"] == here.as_str());
+    let mut pids: Vec<u64> = servers.filter_map(|p| p["pid"].as_u64()).collect();
+    pids.extend(clients.iter().filter_map(of_client));
+    pids.sort_unstable();
+    pids.dedup();
+    pids
 }
 
 #[cfg(test)]
@@ -179,7 +192,10 @@ mod tests {
         let mdt = target(KIND_MDT, 0, "unix:/own");
         let said = json!({ "name": "MDT0000", "uuid": uuid_text(&mdt.uuid), "free": 5 });
         let status = json!({ "pid": 7, "host": host, "targets": [said], "sessions": [
-            { "id": "a", "description": "h:1 mount" }, { "id": "b", "description": "h:2 status" },
+            { "id": "a", "description": format!("{host}:1 mount"), "connected": true },
+            { "id": "b", "description": "h:2 status" },
+            { "id": "c", "description": "elsewhere:3 mount", "connected": true },
+            { "id": "d", "description": format!("{host}:1 mount"), "connected": true },
         ] });
         let own = Own { address: Some("unix:/own".into()), status };
         let lost = target(KIND_OST, 0, "unix:/nonexistent/socket");
@@ -195,7 +211,7 @@ mod tests {
         assert_eq!(all["targets"][0]["free"], 5);
         assert_eq!(all["targets"][1]["state"], "down");
         assert!(all["targets"][1]["error"].as_str().unwrap().contains("/nonexistent/socket"));
-        assert_eq!(all["pids"], json!([7]));
-        assert_eq!(all["clients"].as_array().unwrap().len(), 1);
+        assert_eq!(all["pids"], json!([1, 7]));
+        assert_eq!(all["clients"].as_array().unwrap().len(), 2);
     }
 }

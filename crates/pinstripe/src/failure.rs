@@ -16,6 +16,8 @@ pub struct Failure {
     pub code: u8,
     /// What went wrong, with the value and the remedy.
     pub text: String,
+    /// The command's own answer says so already: JSON is not printed twice.
+    pub answered: bool,
 }
 
 /// Result of a command.
@@ -24,15 +26,19 @@ pub type Outcome<T> = Result<T, Failure>;
 impl Failure {
     /// Something did not work: exit code 1.
     pub fn run(text: impl Into<String>) -> Failure {
-        Failure { code: RUNTIME, text: text.into() }
+        Failure { code: RUNTIME, text: text.into(), answered: false }
     }
     /// The request itself is wrong: exit code 2.
     pub fn usage(text: impl Into<String>) -> Failure {
-        Failure { code: USAGE, text: text.into() }
+        Failure { code: USAGE, text: text.into(), answered: false }
+    }
+    /// The command's own answer said so already.
+    pub fn answered(text: impl Into<String>) -> Failure {
+        Failure { answered: true, ..Failure::run(text) }
     }
     /// With an exit code of the caller's choice.
     pub fn with_code(code: u8, text: impl Into<String>) -> Failure {
-        Failure { code: code.max(1), text: text.into() }
+        Failure { code: code.max(1), text: text.into(), answered: false }
     }
 }
 

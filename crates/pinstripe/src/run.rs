@@ -47,7 +47,7 @@ fn as_lfs(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn report(e: &Failure, json: bool, is_lfs: bool) {
-    if json {
+    if json && !e.answered {
         out::json(&serde_json::json!({ "error": e.text, "code": e.code }));
     }
     match is_lfs {

@@ -25,7 +25,7 @@ pub fn run(args: &StatusArgs, common: &Common) -> Outcome<()> {
         (true, all) => out::json_pretty(&Value::from(all.to_vec())),
         (false, all) => all.iter().for_each(|s| out::text(&text(s))),
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::run(wrong.join(", "))) }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::answered(wrong.join(", "))) }
 }
 
 /// A process that can be asked.

@@ -75,8 +75,8 @@ pub fn run(args: &FsckArgs, common: &Common) -> Outcome<()> {
     }
     match count {
         0 => Ok(()),
-        1 => Err(Failure::run("1 problem was found; nothing was changed")),
-        n => Err(Failure::run(format!("{n} problems were found; nothing was changed"))),
+        1 => Err(Failure::answered("1 problem was found; nothing was changed")),
+        n => Err(Failure::answered(format!("{n} problems were found; nothing was changed"))),
     }
 }
 

@@ -41,7 +41,12 @@ pub fn run(args: &DfArgs, common: &Common) -> Outcome<()> {
         if common.json {
             all.push(state);
         } else {
-            show(args, &mountpoint, &state)?;
+            let shown = show(args, &mountpoint, &state);
+            match shown {
+                // One mount that is dead does not hide the others.
+                Err(e) if args.path.is_none() => eprintln!("{e}"),
+                other => other?,
+            }
         }
     }
     if common.json {

@@ -1,6 +1,6 @@
 //! `lfs path2fid` and `lfs fid2path`.
 
-use proto::Fid;
+use proto::{Errno, Fid};
 
 use super::whole::mount_of;
 use super::{HELP, xattr};
@@ -36,6 +36,8 @@ pub fn fid2path(args: &Fid2PathArgs) -> Outcome<()> {
         let fid: Fid =
             text.parse().map_err(|e| Failure::with_code(HELP, format!("lfs fid2path: {e}")))?;
         let paths = ask_paths(&session, fid).map_err(|e| {
+            // As Lustre says it of a file that is gone.
+            let e = if e == Errno::ESTALE { Errno::ENOENT } else { e };
             let text = format!("lfs fid2path: cannot find '{text}': {}", xattr::text(e));
             Failure::with_code(xattr::code(e), text)
         })?;

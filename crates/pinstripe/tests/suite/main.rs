@@ -1,0 +1,7 @@
+//! The program as its users meet it: run as a process, from outside.
+
+mod cli;
+mod common;
+mod lfs;
+mod mounts;
+mod servers;

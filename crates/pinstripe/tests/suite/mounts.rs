@@ -1,0 +1,248 @@
+//! `up`, `down` and `mount` on the real kernel: what a user meets, also after crashes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{Place, Said, Server, can_mount, pin, run, signal, until};
+
+fn write(place: &Place, name: &str, bytes: &[u8]) {
+    std::fs::write(place.mnt.join(name), bytes).unwrap();
+}
+
+fn read(place: &Place, name: &str) -> Vec<u8> {
+    std::fs::read(place.mnt.join(name)).unwrap()
+}
+
+fn synced(place: &Place, name: &str) {
+    std::fs::File::open(place.mnt.join(name)).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn up_and_down_keep_every_file() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    let said = p.up(&["--osts", "2"]).ok();
+    for part in ["is mounted at", "1 MDT, 2 OSTs", "files in", "lfs getstripe", "pinstripe down"] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    let data: Vec<u8> = (0..300_000u32).map(|i| i as u8).collect();
+    write(&p, "large", &data);
+    write(&p, "small", b"hello");
+    let state = p.status();
+    assert_eq!(state["state"], "up");
+    assert_eq!(state["targets"].as_array().unwrap().len(), 3);
+    assert_eq!(state["clients"].as_array().unwrap().len(), 1);
+    let again = p.up(&[]).refused(1, &["already mounted by process", "pinstripe down"]);
+    assert!(again.contains(&p.pid().to_string()), "{again}");
+    let other = p.dir.path().join("other");
+    let mut second = pin();
+    second.arg("up").arg(&other).arg("--data").arg(&p.data).arg("--detach");
+    Said::of(second.output().unwrap()).refused(1, &["in use by process"]);
+    let mut fsck = pin();
+    fsck.arg("fsck").arg("--data").arg(&p.data);
+    Said::of(fsck.output().unwrap()).refused(1, &["in use by process"]);
+    p.down().ok();
+    assert!(!p.mounted());
+    p.fsck().ok();
+
+    p.up(&["--osts", "1"]).refused(2, &["holds 2 osts", "--osts 1"]);
+    p.up(&["--fsname", "else"]).refused(2, &["'pin'", "--fsname"]);
+    p.up(&["--osts", "3"]).ok();
+    assert_eq!((read(&p, "large"), read(&p, "small")), (data, b"hello".to_vec()));
+    assert_eq!(p.status()["targets"].as_array().unwrap().len(), 4);
+    p.down().ok();
+    p.down().refused(1, &["is not a Pinstripe mount"]);
+    p.fsck().ok();
+}
+
+#[test]
+fn a_killed_one_is_replaced_and_what_was_synced_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    p.up(&[]).ok();
+    for round in 0..3 {
+        let name = format!("f{round}");
+        write(&p, &name, &vec![round; 150_000]);
+        synced(&p, &name);
+        signal(p.pid(), "-KILL");
+        let mut status = pin();
+        status.arg("status").arg(&p.mnt);
+        until("its end", || !Said::of(status.output().unwrap()).err.is_empty());
+        Said::of(status.output().unwrap()).refused(1, &["is down", "is gone"]);
+        p.up(&[]).ok();
+        for earlier in 0..=round {
+            assert_eq!(read(&p, &format!("f{earlier}")), vec![earlier; 150_000]);
+        }
+    }
+    // A dead mount is taken away, too.
+    signal(p.pid(), "-KILL");
+    until("the dead mount", || {
+        std::fs::metadata(&p.mnt).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN))
+    });
+    p.down().ok();
+    assert!(!p.mounted());
+    p.up(&[]).ok();
+    p.down().ok();
+    assert_eq!(p.fsck().code, 0, "{:?}", p.fsck());
+}
+
+#[test]
+fn mount_points_that_cannot_be_used_are_refused() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    std::fs::create_dir(&p.mnt).unwrap();
+    std::fs::write(p.mnt.join("precious"), "x").unwrap();
+    p.up(&[]).refused(1, &["not empty"]);
+    std::fs::remove_file(p.mnt.join("precious")).unwrap();
+    std::fs::remove_dir(&p.mnt).unwrap();
+    std::fs::write(&p.mnt, "a file").unwrap();
+    p.up(&[]).refused(1, &["not a directory"]);
+    std::fs::remove_file(&p.mnt).unwrap();
+    p.up(&["-o", "frobnicate"]).refused(2, &["'frobnicate'"]);
+    std::fs::create_dir(&p.data).unwrap();
+    std::fs::write(p.data.join("thesis.tex"), "precious").unwrap();
+    p.up(&[]).refused(1, &["thesis.tex", "empty directory"]);
+    assert!(p.data.join("thesis.tex").exists());
+    std::fs::remove_file(p.data.join("thesis.tex")).unwrap();
+
+    p.up(&[]).ok();
+    let user = std::fs::File::create(p.mnt.join("open")).unwrap();
+    let own = std::process::id().to_string();
+    p.down().refused(1, &["is in use", &own, "--force"]);
+    assert_eq!(p.status()["state"], "up");
+    drop(user);
+    p.down().ok();
+    std::fs::rename(p.data.join("ost1"), p.data.join("aside")).unwrap();
+    p.up(&[]).refused(1, &["OST0001 is missing", "ost1"]);
+    std::fs::rename(p.data.join("ost2"), p.data.join("ost1")).unwrap();
+    std::fs::rename(p.data.join("aside"), p.data.join("ost2")).unwrap();
+    p.up(&[]).refused(1, &["OST0002, not OST0001"]);
+}
+
+#[test]
+fn damaged_descriptions_are_refused_and_nothing_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    p.up(&["--osts", "1"]).ok();
+    write(&p, "f", b"kept");
+    p.down().ok();
+    for (file, newer) in [("pinstripe.json", r#"{"version":2}"#), ("mgs/MGS_LABEL", "")] {
+        let path = p.data.join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let mut damages =
+            vec![b"noise, no more".to_vec(), whole[..whole.len() / 2].to_vec(), vec![]];
+        if !newer.is_empty() {
+            damages.push(newer.into());
+        }
+        for bytes in damages {
+            std::fs::write(&path, &bytes).unwrap();
+            let said = p.up(&[]);
+            let name = Path::new(file).file_name().unwrap().to_str().unwrap();
+            said.refused(1, &[name]);
+            assert!(!p.mounted());
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    p.up(&[]).ok();
+    assert_eq!(read(&p, "f"), b"kept");
+    p.down().ok();
+}
+
+#[test]
+fn in_the_foreground_ctrl_c_ends_it() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    let mut c = pin();
+    c.arg("up").arg(&p.mnt).arg("--data").arg(&p.data).args(["--osts", "1"]);
+    let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the mount", || p.mounted());
+    until("its record", || run(&["status", p.mnt.to_str().unwrap()]).code == 0);
+    write(&p, "f", b"kept");
+    signal(child.id(), "-INT");
+    assert!(child.wait().unwrap().success());
+    assert!(!p.mounted());
+    p.up(&[]).ok();
+    assert_eq!(read(&p, "f"), b"kept");
+    // umount(8) ends it as well.
+    let pid = p.pid();
+    assert!(Command::new("umount").arg(&p.mnt).status().unwrap().success());
+    until("its end", || !Path::new(&format!("/proc/{pid}")).exists());
+    p.fsck().ok();
+}
+
+#[test]
+fn separate_clients_share_the_files_of_separate_servers() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    let at = |name: &str| p.dir.path().join(name).to_str().unwrap().to_string();
+    let (key, mgs, mdt, ost) = (at("key"), at("mgs"), at("mdt"), at("ost"));
+    run(&["format", "--mgs", &mgs, "--mdt", &mdt, "--ost", &ost, "--key", &key]).ok();
+    let listen = ["--listen", "127.0.0.1:0", "--key", &key];
+    let words = ["--mgs", "--mgs-dir", &mgs, "--mdt", &mdt, "--ost", &ost];
+    let server = Server::start(&[&words[..], &listen].concat());
+    let (one, two) = (Place::new(), Place::new());
+    for place in [&one, &two] {
+        std::fs::create_dir(&place.mnt).unwrap();
+        let mnt = place.mnt.to_str().unwrap();
+        let said = run(&["mount", &server.address, mnt, "--key", &key]).ok();
+        assert!(said.contains("is mounted at"), "{said}");
+    }
+    std::fs::create_dir(one.mnt.join("d")).unwrap();
+    write(&one, "d/f", b"written by one");
+    assert_eq!(read(&two, "d/f"), b"written by one");
+    let state = two.status();
+    assert_eq!(state["clients"].as_array().unwrap().len(), 2);
+    assert_eq!(state["pids"].as_array().unwrap().len(), 3, "{}", state["pids"]);
+    one.down().ok();
+    let sub = format!("{}:/d", server.address);
+    run(&["mount", &sub, one.mnt.to_str().unwrap(), "--key", &key]).ok();
+    assert_eq!(read(&one, "f"), b"written by one");
+    let absent = format!("{}:/absent", server.address);
+    let third = at("third");
+    std::fs::create_dir(&third).unwrap();
+    run(&["mount", &absent, &third, "--key", &key]).refused(1, &["absent"]);
+    run(&["mount", &server.address, &third, "--key", "/nowhere"]).refused(1, &["/nowhere"]);
+    one.down().ok();
+    two.down().ok();
+    server.stop();
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let words = ["mount", &free, &third, "--key", &key, "--wait", "1"];
+    run(&words).refused(1, &[&free, "waited 1 s"]);
+    let fsck = ["fsck", "--mdt", &mdt, "--ost", &ost, "--data-too"];
+    assert!(run(&fsck).ok().contains("clean"));
+}
+
+#[test]
+fn without_data_the_place_follows_the_mount_point() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    let state = p.dir.path().join("state");
+    let up = |more: &[&str]| {
+        let mut c = pin();
+        c.env("XDG_STATE_HOME", &state).arg("up").arg(&p.mnt).args(["--detach"]).args(more);
+        Said::of(c.output().unwrap())
+    };
+    let said = up(&["--osts", "1", "--json"]).ok();
+    let facts: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(Path::new(facts["data"].as_str().unwrap()).starts_with(state.canonicalize().unwrap()));
+    write(&p, "f", b"kept");
+    p.down().ok();
+    up(&[]).ok();
+    assert_eq!(read(&p, "f"), b"kept");
+    p.down().ok();
+}
