@@ -320,7 +320,8 @@ fn network(cx: &Cx) -> Result<()> {
     });
     cx.case("a wider listener must be asked for", || {
         let out = cluster
-            .command(&["server", "--mgs", "--listen", "0.0.0.0:0", "--mgs-dir"])
+            .command(&["server", "--mgs", "--listen", "0.0.0.0:0"])
+            .arg("--mgs-dir")
             .arg(cluster.dir.join("wide"))
             .limit(60)
             .run()?;
