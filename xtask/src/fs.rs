@@ -100,7 +100,7 @@ impl Fs {
         for pid in pids {
             until(&format!("process {pid} ends after `down`"), || !running(pid))?;
         }
-        Ok(())
+        no_panic(&self.data.join("log"))
     }
 
     /// `status --json`.
@@ -165,6 +165,21 @@ impl Drop for Fs {
             let _ = Cmd::new(&self.program).arg("down").arg(&self.mnt).limit(30).run();
         }
     }
+}
+
+/// Whatever a program was given, it may not panic: its logs in `dir` show no trace of one.
+pub fn no_panic(dir: &Path) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let text = std::fs::read(entry.path()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let at = text.lines().position(|l| l.contains("panicked at") || l.contains("panic in"));
+        if let Some(at) = at {
+            let shown: Vec<_> = text.lines().skip(at).take(12).collect();
+            bail!("a panic in {}:\n{}", entry.path().display(), shown.join("\n"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a process runs (a dead one that nobody collected does not).

@@ -205,6 +205,10 @@ impl Cluster {
         for at in (0..self.servers.len()).rev() {
             self.stop(at)?;
         }
+        for server in &self.servers {
+            let log = std::fs::read_to_string(&server.log).unwrap_or_default();
+            ensure!(!log.contains("panicked at"), "{} panicked:\n{log}", server.name);
+        }
         let mut cmd = Cmd::new(&self.program).arg("fsck").arg("--mdt").arg(self.dir.join("mdt0"));
         for n in 0..self.osts {
             cmd = cmd.arg("--ost").arg(self.dir.join(format!("ost{n}")));

@@ -5,8 +5,10 @@ use crate::fs::{is_mounted, same, until};
 use crate::plan::{Check, Need};
 use crate::proc::Cmd;
 use crate::random::Random;
-use anyhow::{Result, ensure};
-use std::os::unix::fs::{MetadataExt, chown};
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{CWD, FileType, Mode};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 pub const CHECK: Check = Check {
@@ -34,11 +36,42 @@ fn as_nobody(program: &Path) -> Cmd {
         .cwd("/")
 }
 
+/// Set in the process that sees a device of its own.
+const INSIDE: &str = "PINSTRIPE_XTASK_INSIDE";
+
+/// Everywhere users may mount, udev gives `/dev/fuse` mode 0666. Where nobody did (a container, a
+/// bare machine), the check runs again in a mount name space that has such a device.
+fn with_open_device(cx: &Cx) -> Result<()> {
+    let mode = std::fs::metadata("/dev/fuse").context("/dev/fuse")?.mode();
+    if mode & 0o666 == 0o666 || std::env::var_os(INSIDE).is_some() {
+        return Ok(());
+    }
+    let device = cx.scratch().join("fuse");
+    let node = rustix::fs::makedev(10, 229);
+    rustix::fs::mknodat(CWD, &device, FileType::CharacterDevice, Mode::RUSR, node)?;
+    std::fs::set_permissions(&device, std::fs::Permissions::from_mode(0o666))?;
+    let error = std::process::Command::new("unshare")
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "mount --bind \"$1\" /dev/fuse && shift && exec \"$@\"",
+            "sh",
+        ])
+        .arg(device)
+        .arg(std::env::current_exe()?)
+        .args(["one", &serde_json::to_string(&cx.set)?])
+        .env(INSIDE, "1")
+        .exec();
+    Err(error).context("unshare")
+}
+
 fn run(cx: &Cx) -> Result<()> {
+    with_open_device(cx)?;
     let home = cx.dir("home")?;
     chown(&home, Some(NOBODY), Some(NOBODY))?;
     let (mnt, data) = (home.join("mnt"), home.join("data"));
-    let pin = || as_nobody(&cx.set.pinstripe).env("HOME", &home);
+    let pin = || as_nobody(&cx.set.pinstripe).env("HOME", &home).env("TMPDIR", &home);
     let sh = |script: &str| as_nobody(Path::new("/bin/sh")).arg("-c").arg(script).cwd(&home);
     let up = || pin().arg("up").arg(&mnt).arg("--data").arg(&data).arg("--detach").ok().map(|_| ());
     std::fs::create_dir(&mnt)?;
