@@ -117,5 +117,8 @@ fn run(cx: &Cx) -> Result<()> {
         same("read back", &sh("cat mnt/g").quiet().ok()?.stdout, &content)?;
         pin().arg("down").arg(&mnt).ok().map(|_| ())
     });
+    if is_mounted(&mnt) {
+        pin().arg("down").arg(&mnt).run()?;
+    }
     Ok(())
 }
