@@ -109,8 +109,9 @@ impl World {
 
     pub fn restart_mdt(&mut self) {
         if let Some((mdt, server)) = self.mdt.take() {
-            server.shutdown();
+            // The target first: its clients are lost, they did not say goodbye.
             mdt.close().unwrap();
+            server.shutdown();
         }
         let Endpoint::Unix(path) = self.mdt_at() else { return };
         let _ = std::fs::remove_file(path);
