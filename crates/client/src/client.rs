@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::{Mutex, RwLock};
 use proto::mds::{Op, Res};
 use proto::{Attr, Errno, Fid};
@@ -137,9 +138,31 @@ impl Shared {
         if self.core.stopped.swap(true, SeqCst) {
             return Ok(());
         }
+        let (done, over) = bounded::<()>(0);
+        let core = self.core.clone();
+        let watch = std::thread::spawn(move || give_up(&core, &over));
         let outcome = self.core.sync_all();
+        drop(done);
+        if watch.join().is_err() {
+            tracing::error!("a thread of the client panicked");
+        }
         threads.stop(&self.core);
         outcome
+    }
+}
+
+/// The last flush waits as long as a request may for a lost server, not that long for each of its
+/// requests.
+fn give_up(core: &Core, over: &Receiver<()>) {
+    let mut pause = core.options.request_timeout;
+    while over.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
+        pause = Duration::from_secs(1);
+        let lost = core.osts.read().values().any(|ost| !ost.session.is_connected());
+        if lost || !core.mdt.session.is_connected() {
+            tracing::error!("a server stays away: what it does not have is lost");
+            core.close_sessions();
+            return;
+        }
     }
 }
 
@@ -188,8 +211,8 @@ impl Threads {
         &mut self,
         core: &Arc<Core>,
         inbox: Inbox,
-        tasks: crossbeam_channel::Receiver<Task>,
-        closings: crossbeam_channel::Receiver<Closing>,
+        tasks: Receiver<Task>,
+        closings: Receiver<Closing>,
     ) -> Result<(), ClientError> {
         for i in 0..WORKERS {
             let (core, tasks) = (core.clone(), tasks.clone());
@@ -236,9 +259,17 @@ impl Threads {
                 tracing::error!("a thread of the client panicked");
             }
         }
-        core.mdt.session.close();
-        core.osts.read().values().for_each(|ost| ost.session.close());
-        core.links.close();
+        core.close_sessions();
+    }
+}
+
+impl Core {
+    /// Says goodbye everywhere; requests that wait fail.
+    fn close_sessions(&self) {
+        self.mdt.session.close();
+        let osts: Vec<_> = self.osts.read().values().cloned().collect();
+        osts.iter().for_each(|ost| ost.session.close());
+        self.links.close();
     }
 }
 

@@ -69,7 +69,8 @@ fn two_clients_see_each_others_bytes() {
     assert_eq!(&buf[..n], b"from b!");
     seen.truncate(2).unwrap();
     assert_eq!(small.read(0, &mut buf).unwrap(), 2);
-    (seen.release(), theirs.release());
+    seen.release();
+    theirs.release();
     b.shutdown().unwrap();
     until(|| a.is_sole());
     until(|| told.begins.load(SeqCst) == 1);
@@ -178,6 +179,22 @@ fn a_write_error_is_told_once() {
     f.write(0, Data::Slice(&[7; 100_000])).unwrap();
     f.fsync(false).unwrap();
     g.fsync(false).unwrap();
+}
+
+/// Unmounting while servers are dead ends, and says what was lost.
+#[test]
+fn the_end_does_not_wait_for_ever_for_servers_that_are_gone() {
+    let mut world = World::new(1);
+    let short = Options { request_timeout: Duration::from_millis(300), ..Options::default() };
+    let c = world.client_with(short);
+    let files: Vec<_> = (0..200).map(|i| make(&c, &format!("f{i}"))).collect();
+    for f in &files {
+        f.write(0, Data::Slice(&[1; 100])).unwrap();
+    }
+    world.stop_mdt();
+    files.iter().for_each(|f| f.release());
+    assert!(c.shutdown().is_err());
+    assert!(c.shutdown().is_ok());
 }
 
 /// 16 threads on files of their own and on one shared file.

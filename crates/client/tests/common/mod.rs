@@ -108,6 +108,11 @@ impl World {
     }
 
     pub fn restart_mdt(&mut self) {
+        self.stop_mdt();
+        self.start_mdt();
+    }
+
+    pub fn stop_mdt(&mut self) {
         if let Some((mdt, server)) = self.mdt.take() {
             // The target first: its clients are lost, they did not say goodbye.
             mdt.close().unwrap();
@@ -115,7 +120,6 @@ impl World {
         }
         let Endpoint::Unix(path) = self.mdt_at() else { return };
         let _ = std::fs::remove_file(path);
-        self.start_mdt();
     }
 
     pub fn config(&self, options: Options) -> ClientConfig {
