@@ -28,7 +28,11 @@ pub fn run(args: MountArgs, common: &Common, config: &Config) -> Outcome<()> {
     let setup = Setup::new(&args)?;
     if !args.foreground && !common.daemon_child {
         setup.refuse_running()?;
-        let text = detach::start(&setup.log()?)?;
+        let log = setup.log()?;
+        let text = detach::start(&log).inspect_err(|_| {
+            // What it says is in the error.
+            let _ = std::fs::remove_file(&log);
+        })?;
         crate::out::text(&text);
         return Ok(());
     }
@@ -86,6 +90,14 @@ impl Setup {
         self.place(".log")
     }
 
+    /// A log in which nothing was said is of no use to anybody.
+    fn forget_log(&self) {
+        let Ok(log) = self.log() else { return };
+        if std::fs::metadata(&log).is_ok_and(|m| m.len() == 0) {
+            let _ = std::fs::remove_file(&log);
+        }
+    }
+
     fn run(&self, common: &Common) -> Outcome<()> {
         let stops = Stops::listen()?;
         self.refuse_running()?;
@@ -115,6 +127,9 @@ impl Setup {
         let ended = mounting.serve_until(&stops);
         drop(record);
         server.shutdown();
+        if common.daemon_child && ended.is_ok() {
+            self.forget_log();
+        }
         ended
     }
 

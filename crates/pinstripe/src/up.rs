@@ -10,6 +10,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use net::Endpoint;
+use proto::SetAttr;
+use proto::attr::{S_GID, S_UID};
+use proto::mds::Cred;
+use proto::wire::List;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Common, UpArgs};
@@ -131,6 +135,10 @@ impl Setup {
         let _registrar = register(node, &told)?;
         node.settle(volume.osts().len());
         let mounting = self.mount(node, volume)?;
+        if let Err(e) = own_root(mounting.client()) {
+            mounting.abandon();
+            return Err(e);
+        }
         let _ = resident.client.set(mounting.client().clone());
         let record = match self.publish(volume, &socket, common) {
             Ok(record) => record,
@@ -239,4 +247,19 @@ fn register(node: &Arc<Node>, told: &str) -> Outcome<Registrar> {
             node.know(config);
         }
     })
+}
+
+/// The root directory of an ordinary user's file system is that user's: format gave it to root,
+/// who could not be asked for anything there.
+fn own_root(client: &client::Client) -> Outcome<()> {
+    let root = client.root();
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if uid.is_root() || root.uid != 0 {
+        return Ok(());
+    }
+    let cred = Cred { uid: 0, gid: 0, groups: List(Vec::new()) };
+    let (uid, gid) = (uid.as_raw(), gid.as_raw());
+    let set = SetAttr { valid: S_UID | S_GID, uid, gid, ..SetAttr::none() };
+    let done = client.setattr(&cred, root.fid, set, None).and_then(|_| client.sync_all());
+    done.doing(|| "cannot give the root directory to its user".into())
 }
