@@ -75,6 +75,8 @@ pub struct Cache {
     next_load: u64,
     /// Removed values, to be forgotten once durable.
     tombs: VecDeque<(u64, Tomb)>,
+    /// Inodes that exist, and as of the last group.
+    count: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -147,6 +149,7 @@ impl Cache {
             loads: BTreeMap::new(),
             next_load: 0,
             tombs: VecDeque::new(),
+            count: (0, 0),
         }
     }
 
@@ -222,6 +225,10 @@ impl Cache {
         let old = table.get(&fid);
         let stored = old.is_some_and(|s| s.stored);
         let less = old.map_or(0, |s| inode_weight(s.value.as_deref()));
+        // Whatever is changed or removed was read before: what is not here is new.
+        let was = old.is_some_and(|s| s.value.is_some());
+        let delta = i64::from(value.is_some()) - i64::from(was);
+        self.count.0 = self.count.0.saturating_add_signed(delta);
         self.weight = (self.weight + add).saturating_sub(less);
         if value.is_none()
             && let Some(d) = self.dirs.get_mut(&fid)
@@ -344,7 +351,12 @@ impl Cache {
 
     /// Cuts the group: its number and its writes. What was made and removed within it cancels out.
     pub fn cut(&mut self) -> (u64, Vec<Write>) {
-        let mut writes = Vec::with_capacity(self.dirty());
+        let mut writes = Vec::with_capacity(self.dirty() + 1);
+        if self.count.0 != self.count.1 {
+            self.count.1 = self.count.0;
+            let value = self.count.0.to_le_bytes().to_vec();
+            writes.push(Write::Put(keys::single(keys::COUNT), value));
+        }
         for fid in self.dirty_inodes.drain() {
             if let Some(slot) = self.inodes[segment(fid)].get_mut(&fid) {
                 let value = slot.value.as_ref().map(|i| record::encode(&**i));
@@ -503,6 +515,16 @@ impl Cache {
             });
         }
         self.weight = self.weight.saturating_sub(freed);
+    }
+
+    /// Inodes that exist.
+    pub fn count(&self) -> u64 {
+        self.count.0
+    }
+
+    /// Inodes that the store holds, as it says.
+    pub fn set_count(&mut self, count: u64) {
+        self.count = (count, count);
     }
 
     /// The group that is being filled.

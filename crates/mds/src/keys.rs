@@ -22,6 +22,8 @@ pub const GARBAGE: u8 = b'g';
 pub const REPLIES: u8 = b'r';
 /// Singletons of the target: `s` name.
 pub const SINGLE: u8 = b's';
+/// Name of the singleton that counts inodes (u64).
+pub const COUNT: &str = "inodes";
 
 /// Sequences each MDT has to itself: FIDs of different MDTs never meet.
 pub const SEQUENCES_PER_MDT: u64 = 1 << 32;

@@ -88,6 +88,8 @@ pub struct Run<'a> {
     pub dom_limit: u32,
     /// Used, total, free bytes of the store.
     pub store_space: (u64, u64, u64),
+    /// Inodes that exist.
+    pub inodes: u64,
     /// Set by an operation that names a file for the next one.
     pub current: Fid,
 }
@@ -173,6 +175,7 @@ impl Namespace {
             full: self.full,
             dom_limit: self.dom_limit,
             store_space: self.store_space,
+            inodes: self.cache.count(),
             current,
         };
         let res = f(&mut run)?;

@@ -71,12 +71,16 @@ pub fn state(
     if store.get(&keys::of(keys::INODE, Fid::ROOT)).map_err(fail)?.is_none() && label.index == 0 {
         let root = record::encode(&root(options.clock.now()));
         let put = Write::Put(keys::of(keys::INODE, Fid::ROOT), root);
-        commit(store, info.last, vec![put]).map_err(fail)?;
+        let count = Write::Put(keys::single(keys::COUNT), 1u64.to_le_bytes().to_vec());
+        commit(store, info.last, vec![put, count]).map_err(fail)?;
     }
+    let count = number(store, keys::COUNT, path)?.unwrap_or(0);
     let orphans = fids(store, keys::ORPHAN).map_err(fail)?;
     let garbage = garbage(store, path)?;
+    let mut cache = Cache::new(options.cache_bytes);
+    cache.set_count(count);
     let ns = Namespace {
-        cache: Cache::new(options.cache_bytes),
+        cache,
         opens: Opens::new((info.epoch & 0xff_ffff) << 40),
         locks: Locks::default(),
         osts: Arc::new(OstTable::new(options.seed)),
@@ -94,6 +98,19 @@ pub fn state(
     Ok(Start { state, orphans, garbage })
 }
 
+/// A singleton that is a number.
+fn number(store: &Arc<dyn Store>, what: &'static str, path: &str) -> Result<Option<u64>, MdtError> {
+    let fail = |source| MdtError::Store { path: path.to_string(), source };
+    let Some(v) = store.get(&keys::single(what)).map_err(fail)? else { return Ok(None) };
+    match v[..].try_into() {
+        Ok(bytes) => Ok(Some(u64::from_le_bytes(bytes))),
+        Err(_) => {
+            let why = format!("{} bytes", v.len());
+            Err(MdtError::Record { path: path.to_string(), what, why })
+        }
+    }
+}
+
 /// Reserves sequences for this boot, durably, before one is granted: an earlier boot's are never
 /// granted again.
 fn reserve(
@@ -104,14 +121,8 @@ fn reserve(
 ) -> Result<(u64, u64), MdtError> {
     let fail = |source| MdtError::Store { path: path.to_string(), source };
     let key = keys::single("sequence");
-    let first = match store.get(&key).map_err(fail)? {
-        None => keys::first_sequence(label.index),
-        Some(v) => u64::from_le_bytes(v[..].try_into().map_err(|_| MdtError::Record {
-            path: path.to_string(),
-            what: "sequence",
-            why: format!("{} bytes", v.len()),
-        })?),
-    };
+    let stored = number(store, "sequence", path)?;
+    let first = stored.unwrap_or(keys::first_sequence(label.index));
     let end = first + SEQUENCES;
     commit(store, last, vec![Write::Put(key, end.to_le_bytes().to_vec())]).map_err(fail)?;
     Ok((first, end))
