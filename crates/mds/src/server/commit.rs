@@ -106,6 +106,7 @@ impl State {
             let value = record::encode(&Replies { list });
             self.ns.cache.put_raw(keys::replies(&c.session.client()), Some(value));
         }
+        self.reckon();
         let (number, writes) = self.ns.cache.cut();
         let garbage = std::mem::take(&mut self.ns.garbage);
         if !garbage.is_empty() {
@@ -116,6 +117,14 @@ impl State {
         let group = Group { number, transnos, writes };
         self.flights.push_back(Flight { group: group.clone(), refused: false });
         self.out.groups.push(group);
+    }
+
+    /// Takes a group off the room that was measured last, so that it cannot be overrun between two
+    /// looks. Its bytes count thrice: journal, table, and a copy while tables merge.
+    fn reckon(&mut self) {
+        let takes = self.ns.cache.dirty_bytes() as u64 * 3;
+        self.room = self.room.map(|r| r.saturating_sub(takes));
+        self.ns.full |= self.room == Some(0);
     }
 
     /// A group is durable, or not.
@@ -208,8 +217,9 @@ impl State {
     }
 
     /// The space of the store was measured.
-    pub fn space(&mut self, space: (u64, u64, u64), full: bool) {
-        let full = full || self.no_room;
+    pub fn space(&mut self, space: (u64, u64, u64), reserve: u64) {
+        self.room = Some(space.2.saturating_sub(reserve));
+        let full = self.room == Some(0) || self.no_room;
         if full != self.ns.full {
             tracing::warn!(
                 free = space.2,

@@ -53,8 +53,8 @@ pub enum Work {
     Destroyed(Vec<Vec<u8>>),
     /// Files that may have lost their last user.
     Reap(Vec<Fid>),
-    /// Space of the store: used, total, free, and whether it is nearly full.
-    Space((u64, u64, u64), bool),
+    /// Space of the store: used, total, free; and below how much only what frees space passes.
+    Space((u64, u64, u64), u64),
 }
 
 /// What the threads around the executor do for it.
@@ -222,7 +222,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),
         Work::Reap(fids) => fids.into_iter().for_each(|f| s.reap(f)),
-        Work::Space(space, full) => s.space(space, full),
+        Work::Space(space, reserve) => s.space(space, reserve),
     }
 }
 

@@ -271,7 +271,7 @@ impl Timer {
                     0 => threshold(&u),
                     set => set,
                 };
-                self.exec.submit(Work::Space((u.used, u.total, u.free), u.free < reserve));
+                self.exec.submit(Work::Space((u.used, u.total, u.free), reserve));
                 u.free < 2 * reserve
             }
             Err(e) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::{ConnectOptions, Endpoint, Server, ServerOptions, Session};
+use net::{ConnectOptions, Endpoint, Events, Server, ServerOptions, Session};
 use pinstripe_mds::{Mdt, MdtLabel, MdtOptions};
 use proto::mds::*;
 use proto::wire::List;
@@ -40,18 +40,41 @@ impl Solo {
     }
 
     pub fn client_with(&self, features: u64, client: [u8; 16]) -> Client {
-        let options = ConnectOptions {
-            target: "MDT0000".into(),
-            fs: [7; 16],
-            client,
-            description: "test".into(),
-            features,
-            ..ConnectOptions::default()
-        };
-        let session = Session::connect(&Endpoint::Local(self.server.local()), options).unwrap();
-        let grant = Grant::from_bytes(&session.welcome().data).unwrap();
-        Client { session, fids: parking_lot::Mutex::new(grant.fids.clone()), grant }
+        let options = ConnectOptions { client, features, ..connect() };
+        Client::at(&Endpoint::Local(self.server.local()), options)
     }
+
+    /// A client that hears call-backs.
+    pub fn listener(&self, events: Arc<dyn Events>) -> Client {
+        let options = ConnectOptions { events, ..connect() };
+        Client::at(&Endpoint::Local(self.server.local()), options)
+    }
+}
+
+pub fn connect() -> ConnectOptions {
+    ConnectOptions {
+        target: "MDT0000".into(),
+        fs: [7; 16],
+        description: "test".into(),
+        ..ConnectOptions::default()
+    }
+}
+
+/// A directory whose sockets nobody else can reach.
+pub fn private_dir() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap()
+}
+
+/// Polls a condition that comes true by itself, if it ever does.
+pub fn until(mut f: impl FnMut() -> bool) {
+    for _ in 0..30_000 {
+        if f() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it did not come true");
 }
 
 pub fn body(ops: Vec<Op>) -> Vec<u8> {
@@ -66,6 +89,31 @@ pub struct Client {
 }
 
 impl Client {
+    pub fn at(endpoint: &Endpoint, options: ConnectOptions) -> Client {
+        let session = Session::connect(endpoint, options).unwrap();
+        let grant = Grant::from_bytes(&session.welcome().data).unwrap();
+        Client { session, fids: parking_lot::Mutex::new(grant.fids.clone()), grant }
+    }
+
+    pub fn create(&self, dir: Fid, name: &str) -> Op {
+        Op::Create {
+            dir,
+            name: name.into(),
+            fid: self.fid(),
+            mode: FILE,
+            umask: 0,
+            rdev: 0,
+            target: vec![],
+            flags: C_EXCL,
+            open: 0,
+        }
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let Ok(Res::Data { data }) = self.one(Op::Status {}) else { panic!() };
+        serde_json::from_slice(&data).unwrap()
+    }
+
     pub fn fid(&self) -> Fid {
         self.fids.lock().take().unwrap()
     }
