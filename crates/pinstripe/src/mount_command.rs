@@ -17,7 +17,7 @@ use crate::places::{self, Env};
 use crate::record::Record;
 use crate::resident::Resident;
 use crate::signals::Stops;
-use crate::{address, detach, keyfile, settings};
+use crate::{address, detach, keyfile, settings, volume};
 
 /// Seconds to wait for the servers where nobody chose.
 const WAIT: u64 = 30;
@@ -62,7 +62,8 @@ impl Setup {
             Endpoint::Tcp(_) => Some(keyfile::need(&path)?.key),
             _ if args.key.key.is_some() => Some(keyfile::need(&path)?.key),
             // Servers behind a Unix socket may name others on TCP.
-            _ => keyfile::load(&path).ok().flatten().map(|k| k.key),
+            Endpoint::Unix(socket) => near_key(socket, &path),
+            Endpoint::Local(_) => None,
         };
         let mountpoint = places::mountpoint(&args.mountpoint)?;
         Ok(Setup { mountpoint, endpoint, subdir, key, wait, options })
@@ -176,4 +177,12 @@ impl Setup {
         }
         format!("Pinstripe '{name}' of {} is mounted at {mountpoint}\n", self.endpoint)
     }
+}
+
+/// A key for a client that came by a Unix socket: that of the data directory the socket lies in, or
+/// the default.
+fn near_key(socket: &Path, default: &Path) -> Option<ClusterKey> {
+    let data = socket.parent().and_then(Path::parent).map(|d| d.join(volume::KEY));
+    let found = |p: PathBuf| keyfile::load(&p).ok().flatten().map(|k| k.key);
+    data.and_then(found).or_else(|| found(default.to_path_buf()))
 }

@@ -128,22 +128,23 @@ pub fn escape(path: &Path) -> OsString {
     OsString::from_vec(out)
 }
 
-/// The absolute path of a mount point without links. Only the directory above it is looked at
-/// when the last part does not answer, as a dead mount does not.
+/// The absolute path of a mount point without links. What is mounted already is not touched: it
+/// may be dead, or its servers away.
 pub fn mountpoint(path: &Path) -> Outcome<PathBuf> {
-    match path.canonicalize() {
-        Ok(p) => return Ok(p),
-        Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Failure::run(format!("{}: {e}", path.display()))),
-    }
     let absolute = std::path::absolute(path).doing(|| format!("{}", path.display()))?;
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => {
-            let parent = parent.canonicalize().doing(|| format!("{}", parent.display()))?;
-            Ok(parent.join(name))
-        }
-        _ => Ok(absolute),
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Ok(absolute);
+    };
+    let resolved = parent.canonicalize().map(|p| p.join(name));
+    let resolved = resolved.doing(|| format!("{}", parent.display()))?;
+    let table = fuse::mount_table().doing(|| "cannot read the mount table".into())?;
+    if table.iter().any(|e| e.mountpoint == resolved) {
+        return Ok(resolved);
+    }
+    match resolved.canonicalize() {
+        Ok(p) => Ok(p),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(resolved),
+        Err(e) => Err(Failure::run(format!("{}: {e}", path.display()))),
     }
 }
 

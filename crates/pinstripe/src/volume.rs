@@ -27,7 +27,8 @@ pub const DEFAULT_COUNTS: Counts = Counts { mdts: 1, osts: 4 };
 pub const DEFAULT_NAME: &str = "pin";
 
 const FILE: &str = "pinstripe.json";
-const KEY: &str = "key";
+/// The cluster key in a data directory.
+pub const KEY: &str = "key";
 
 /// How many targets of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

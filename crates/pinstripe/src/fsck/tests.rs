@@ -35,7 +35,7 @@ struct Image {
 impl Image {
     fn make() -> Image {
         let dir = tempfile::tempdir().unwrap();
-        let wish = Wish { name: None, mdts: Some(1), osts: Some(2) };
+        let wish = Wish { name: None, mdts: Some(2), osts: Some(2) };
         let (volume, _) = Volume::prepare(dir.path(), &wish).unwrap();
         let spec =
             Spec { mgs: Some(volume.mgs()), mdts: volume.mdts(), osts: volume.osts(), key: None };

@@ -225,6 +225,30 @@ fn separate_clients_share_the_files_of_separate_servers() {
     assert!(run(&fsck).ok().contains("clean"));
 }
 
+/// Whose servers are gone is taken away all the same.
+#[test]
+fn a_mount_whose_servers_are_gone_can_be_ended() {
+    if !can_mount() {
+        return;
+    }
+    let (p, q) = (Place::new(), Place::new());
+    p.up(&["--mdts", "2", "--osts", "1", "--listen", "127.0.0.1:0"]).ok();
+    std::fs::create_dir(&q.mnt).unwrap();
+    let socket = format!("unix:{}", p.data.join("run/pinstripe.sock").display());
+    run(&["mount", &socket, q.mnt.to_str().unwrap(), "-o", "noforward_sync"]).ok();
+    write(&p, "f", b"seen");
+    assert_eq!(read(&q, "f"), b"seen");
+    let pids = q.status()["pids"].as_array().unwrap().len();
+    assert_eq!(pids, 2);
+    p.down().ok();
+    let state = q.status();
+    assert_eq!(state["state"], "degraded", "{state}");
+    let forced = pin().args(["down", "--force"]).arg(&q.mnt).output().unwrap();
+    Said::of(forced).ok();
+    assert!(!q.mounted());
+    p.fsck().ok();
+}
+
 #[test]
 fn without_data_the_place_follows_the_mount_point() {
     if !can_mount() {
