@@ -3,7 +3,7 @@
 //! Role: counts bytes not yet taken by an OST (`dirty`) and taken but not committed
 //! (`unstable`) over all files; writers wait while either is above its limit. Never does: flush.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -58,17 +58,24 @@ impl Budget {
         }
     }
 
-    /// Waits until there is room, calling `push` before each wait.
-    pub(crate) fn room(&self, mut push: impl FnMut()) {
-        loop {
-            if !self.over(self.held()) {
-                return;
-            }
+    /// Waits until there is room, calling `push` before each wait; false when nothing moved for
+    /// `patience`.
+    pub(crate) fn room(&self, patience: Duration, mut push: impl FnMut()) -> bool {
+        let mut seen = self.held();
+        let mut since = Instant::now();
+        while self.over(seen) {
             push();
             let mut held = self.held.lock();
-            if self.over(*held) {
+            if *held == seen {
                 self.changed.wait_for(&mut held, Duration::from_millis(100));
             }
+            if *held != seen {
+                since = Instant::now();
+            } else if since.elapsed() > patience {
+                return false;
+            }
+            seen = *held;
         }
+        true
     }
 }

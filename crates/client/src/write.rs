@@ -66,7 +66,10 @@ impl Core {
         if len == 0 {
             return Ok(0);
         }
-        self.budget.room(|| self.push_all());
+        // Memory is full of what lost servers do not take: after the time a request has, an error.
+        if !self.budget.room(self.options.request_timeout * 2, || self.push_all()) {
+            return Err(Errno::EIO);
+        }
         let mut data = Some(data);
         loop {
             let io = inode.io.read();
