@@ -221,10 +221,17 @@ impl State {
                 }
                 Err(e) => return self.fail_op(task, e),
             }
+            let begins = matches!(op, Op::BeginWrite { .. });
+            let before = self.transno;
             let res = match self.special(session, task.current, op) {
                 Some(Special::Waits(place)) => return self.wait(task, place),
                 Some(Special::Result(res)) => res,
                 None => match self.one(session, &mut task) {
+                    // No object without a durable owner: it runs again, without a change, once
+                    // what it did is committed.
+                    Ok(_) if begins && self.transno > before => {
+                        return self.wait(task, Place::Commit(self.transno));
+                    }
                     Ok(res) => res,
                     Err(Stop::Errno(e)) => Res::Failed { errno: e.0 as u16 },
                     // Links are read from the store: first everything must be there.
