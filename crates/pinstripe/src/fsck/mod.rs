@@ -129,7 +129,7 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         if open.contains_key(&ost.label.index) {
             return Err(Failure::usage(format!("{} holds {name} once more", dir.display())));
         }
-        objects.walk(&name, &ost, &mut findings)?;
+        objects.walk(dir, &ost, &mut findings)?;
         open.insert(ost.label.index, ost);
     }
     objects.compare(&open, &mut findings);

@@ -1,6 +1,9 @@
 //! Objects and their owners.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mds::check::Owner;
 use oss::check::{Entry, OstDir};
@@ -21,6 +24,49 @@ type Place = (u32, String);
 struct Found {
     id: ObjectId,
     blocks: u64,
+}
+
+/// How a target came to stand still, which tells what a crash cut short from damage.
+struct Stopped {
+    objects: PathBuf,
+    crashed: bool,
+    /// When its boot record was written last: at the end of the last clean boot, or the start of
+    /// the one that crashed.
+    noted: Option<SystemTime>,
+    clean: bool,
+}
+
+impl Stopped {
+    fn of(dir: &Path, ost: &OstDir) -> Stopped {
+        let boot = &ost.boot;
+        let noted = std::fs::metadata(dir.join("boot")).and_then(|m| m.modified()).ok();
+        let crashed = !boot.clean || boot.all_until > 0 || !boot.unclean.is_empty();
+        Stopped { objects: dir.join("objects"), crashed, noted, clean: boot.clean }
+    }
+
+    /// An object that no file owns. A file that was new when all servers were killed is gone, as
+    /// nobody had synced it; its objects may have been written already. They are told apart from
+    /// others by having been there when the target was last stopped or started.
+    fn unowned(&self, name: &str, id: &ObjectId, size: u64, findings: &mut Findings) {
+        let shown = object_name(id);
+        if self.crashed && (!self.clean || self.older(id)) {
+            findings.notes.push(format!(
+                "{name}: the object {shown} of {size} bytes is left from a crash; no file owns it"
+            ));
+            return;
+        }
+        let text = format!("no file owns the object {shown} of {size} bytes");
+        findings.problem(name, "object-without-owner", id.fid.to_string(), text);
+    }
+
+    fn older(&self, id: &ObjectId) -> bool {
+        let meta = std::fs::metadata(self.objects.join(oss::name::object_path(id)));
+        let changed = meta.ok().and_then(|m| {
+            let since = Duration::new(m.ctime().try_into().ok()?, m.ctime_nsec().try_into().ok()?);
+            Some(UNIX_EPOCH + since)
+        });
+        changed.zip(self.noted).is_some_and(|(changed, noted)| changed <= noted)
+    }
 }
 
 /// All owners and all objects.
@@ -46,12 +92,16 @@ impl Objects {
     }
 
     /// Takes what an object storage target holds, and says what nobody owns or is too long.
-    pub fn walk(&mut self, name: &str, ost: &OstDir, findings: &mut Findings) -> Outcome<()> {
-        let index = ost.label.index;
+    pub fn walk(&mut self, dir: &Path, ost: &OstDir, findings: &mut Findings) -> Outcome<()> {
+        let (index, name) = (ost.label.index, &ost.label.name());
+        let stopped = Stopped::of(dir, ost);
         let walked = ost.walk(|entry| match entry {
             Entry::Object { id, size, blocks } => {
                 findings.objects += 1;
-                self.object(name, index, &id, size, findings);
+                match self.owned.contains_key(&(index, object_name(&id))) {
+                    true => self.object(name, index, &id, size, findings),
+                    false => stopped.unowned(name, &id, size, findings),
+                }
                 self.found.insert((index, object_name(&id)), Found { id, blocks });
             }
             Entry::LoneSidecar(id) => {
@@ -67,11 +117,8 @@ impl Objects {
 
     fn object(&self, name: &str, ost: u32, id: &ObjectId, size: u64, findings: &mut Findings) {
         let shown = object_name(id);
-        let owner = self.owned.get(&(ost, shown.clone())).map(|place| &self.owners[*place].1);
-        let Some(owner) = owner else {
-            let text = format!("no file owns the object {shown} of {size} bytes");
-            return findings.problem(name, "object-without-owner", id.fid.to_string(), text);
-        };
+        let Some(place) = self.owned.get(&(ost, shown.clone())) else { return };
+        let owner = &self.owners[*place].1;
         // While a writer has not reported, or data is on its way here, objects are ahead.
         if owner.garbage || owner.lags || owner.inline {
             return;

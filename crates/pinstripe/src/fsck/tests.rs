@@ -198,6 +198,30 @@ fn objects_that_do_not_fit_their_owners_are_found() {
     assert_eq!(image.kinds(true), Vec::<String>::new());
 }
 
+/// What a crash cut short is no damage; what came after it is.
+#[test]
+fn leftovers_of_a_crash_are_told_from_damage() {
+    let image = Image::make();
+    let ost = image.dir.path().join("ost0");
+    let plant = |oid: u32| {
+        let id = ObjectId { fid: Fid::new(0x2_0000_7777, oid), comp: 0, stripe: 0 };
+        let path = ost.join("objects").join(oss::name::object_path(&id));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, b"new when the servers were killed").unwrap();
+    };
+    // Dropped without being closed, it is as after kill -9; then a boot that ends well.
+    drop(oss::Ost::open(&ost, oss::OstOptions::default()).unwrap());
+    plant(1);
+    let found = image.check(true);
+    assert_eq!((found.problems.len(), found.notes.len()), (0, 1), "{:?}", found.problems);
+    oss::Ost::open(&ost, oss::OstOptions::default()).unwrap().close().unwrap();
+    let found = image.check(true);
+    assert_eq!((found.problems.len(), found.notes.len()), (0, 1), "{:?}", found.problems);
+    assert!(found.notes[0].contains("left from a crash"), "{}", found.notes[0]);
+    plant(2);
+    assert_eq!(image.kinds(false), ["object-without-owner"]);
+}
+
 #[test]
 fn a_flipped_byte_is_found_when_data_is_read() {
     use std::os::unix::fs::FileExt;
