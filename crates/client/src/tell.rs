@@ -160,7 +160,9 @@ impl Core {
         if let Some(r) = &reports {
             ops.push(Op::Report { fid: inode.fid, report: r.clone() });
         }
-        let syncs = sync && (!ops.is_empty() || inode.st.lock().unsynced);
+        // Always asked: names, owners and attributes may have been changed by other paths than
+        // this file's, and the MDT answers at once when nothing waits.
+        let syncs = sync;
         if syncs {
             ops.push(Op::Sync {});
         }

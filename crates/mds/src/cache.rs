@@ -517,6 +517,11 @@ impl Cache {
         self.weight = self.weight.saturating_sub(freed);
     }
 
+    /// Whether an inode's last change is not durable yet.
+    pub fn is_dirty(&self, fid: Fid) -> bool {
+        self.inodes[segment(fid)].get(&fid).is_some_and(|s| s.group > self.durable)
+    }
+
     /// Inodes that exist.
     pub fn count(&self) -> u64 {
         self.count.0

@@ -17,6 +17,11 @@ pub fn errno(e: proto::Errno) -> Errno {
     Errno::new(e.0)
 }
 
+/// An error of an operation on a name: a directory that is gone has no names.
+pub fn name_errno(e: proto::Errno) -> Errno {
+    if e == proto::Errno::ESTALE { Errno::ENOENT } else { errno(e) }
+}
+
 /// A time.
 pub fn time(t: TimeSpec) -> Time {
     Time { sec: t.sec, nsec: t.nsec }

@@ -14,7 +14,7 @@ use proto::attr::{A_HAS_XATTR, Attr, FileKind, S_GID, S_KILL_SUID, S_MODE, S_UID
 use proto::mds::{C_EXCL, C_TRUNC, Cred};
 
 use crate::caches::Mark;
-use crate::convert::{cred, entry, errno};
+use crate::convert::{cred, entry, errno, name_errno};
 use crate::fs::PinstripeFs;
 use crate::handles::Handle;
 
@@ -76,7 +76,7 @@ impl PinstripeFs {
                 self.client.create(&cred, dir, name, c.mode, c.umask, 0, &[], how, Some(flags))
             }
         };
-        let made = made.map_err(errno)?;
+        let made = made.map_err(name_errno)?;
         let Some(file) = made.file else {
             // The name is something that cannot be opened here; the kernel looks it up and decides.
             return Err(not_a_file(&made.attr));

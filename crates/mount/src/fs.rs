@@ -9,7 +9,7 @@ use fuse::*;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 
 use crate::caches::Caches;
-use crate::convert::{absent, attr, attr_out, cred, entry, errno, rdev, time};
+use crate::convert::{absent, attr, attr_out, cred, entry, errno, name_errno, rdev, time};
 use crate::handles::Handles;
 use crate::locks::{Waits, note_owner};
 
@@ -47,7 +47,7 @@ impl PinstripeFs {
         let made = self
             .client
             .create(&cred(req), dir, name.as_bytes(), mode, umask, dev, target, excl, None)
-            .map_err(errno)?;
+            .map_err(name_errno)?;
         Ok(entry(&self.caches, &made.attr, mark))
     }
 
@@ -56,7 +56,7 @@ impl PinstripeFs {
         match self.client.lookup(&cred(req), self.caches.fid(parent), name.as_bytes()) {
             Ok(a) => Ok(entry(&self.caches, &a, mark)),
             Err(proto::Errno::ENOENT) => absent(self.caches.ttl(mark)),
-            Err(e) => Err(errno(e)),
+            Err(e) => Err(name_errno(e)),
         }
     }
 
@@ -148,13 +148,13 @@ impl Filesystem for PinstripeFs {
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a)).map_err(errno));
+        reply.send(done.map(|a| self.removed(a)).map_err(name_errno));
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a)).map_err(errno));
+        reply.send(done.map(|a| self.removed(a)).map_err(name_errno));
     }
 
     fn rename(
@@ -173,7 +173,7 @@ impl Filesystem for PinstripeFs {
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
         let (name, new) = (name.as_bytes(), new_name.as_bytes());
         let done = self.client.rename(&cred(req), from, name, to, new, flags);
-        let over = done.map(|(_, over)| over).map_err(errno);
+        let over = done.map(|(_, over)| over).map_err(name_errno);
         reply.send(over.map(|over| over.into_iter().for_each(|a| self.removed(a))));
     }
 
@@ -181,7 +181,7 @@ impl Filesystem for PinstripeFs {
         let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
-        reply.send(done.map(|a| entry(&self.caches, &a, mark)).map_err(errno));
+        reply.send(done.map(|a| entry(&self.caches, &a, mark)).map_err(name_errno));
     }
 
     fn open(&self, req: &Request, nodeid: u64, open: OpenIn, reply: Reply<Open>) {

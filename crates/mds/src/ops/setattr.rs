@@ -13,7 +13,8 @@ use crate::txn::Step;
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, set: &SetAttr) -> Step<Res> {
     let fid = r.fid(fid)?;
     let old = r.txn.inode(fid)?;
-    let asked = set.valid & !(S_KILL_SUID | S_OPENED) != 0;
+    // Nothing at all is asked by chown(-1, -1), which moves ctime.
+    let asked = set.valid == 0 || set.valid & !(S_KILL_SUID | S_OPENED) != 0;
     let kills = set.valid & S_KILL_SUID != 0 && kill_suid(old.mode) != old.mode;
     if !asked && !kills {
         return Ok(Res::Attr { attr: old.attr(fid) });

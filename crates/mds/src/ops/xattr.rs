@@ -84,8 +84,13 @@ pub(super) fn remove(r: &mut Run<'_>, fid: Fid, name: &[u8]) -> Step<Res> {
     let fid = r.fid(fid)?;
     let inode = r.txn.inode(fid)?;
     let mut xattrs = r.txn.xattrs(fid, &inode)?;
-    let at = xattrs.list.0.iter().position(|x| x.name == name).ok_or(Errno::ENODATA)?;
-    xattrs.list.0.remove(at);
+    let acl = name == acl::ACCESS || name == acl::DEFAULT;
+    match xattrs.list.0.iter().position(|x| x.name == name) {
+        Some(at) => drop(xattrs.list.0.remove(at)),
+        // To have no ACL is what was asked for.
+        None if acl => return Ok(Res::Attr { attr: inode.attr(fid) }),
+        None => return Err(Errno::ENODATA.into()),
+    }
     let i = r.txn.edit(fid)?;
     match name {
         acl::ACCESS => i.flags &= !A_HAS_ACL,

@@ -159,7 +159,8 @@ impl State {
                 break;
             }
             for mut task in first.remove() {
-                if matches!(task.op(), Some(Op::Sync {})) {
+                let settled = std::mem::take(&mut task.settles);
+                if !settled && matches!(task.op(), Some(Op::Sync {})) {
                     task.add(Res::Done {});
                     task.next += 1;
                 }
@@ -199,7 +200,10 @@ impl State {
             self.ns.full = true;
             // fsync must not hang on a full disk; what it asked for may still become durable.
             for (_, tasks) in std::mem::take(&mut self.waiting_commit) {
-                tasks.into_iter().for_each(|t| self.fail_op(t, Errno::ENOSPC));
+                for t in tasks {
+                    // A mark that waits for room is no reason to refuse what only needed it.
+                    if t.settles { self.finish(t) } else { self.fail_op(t, Errno::ENOSPC) }
+                }
             }
             self.unstall();
         }

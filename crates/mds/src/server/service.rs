@@ -73,6 +73,7 @@ impl Service for Mdt {
             current: Fid::NONE,
             links: None,
             flushed: false,
+            settles: false,
             bytes: 0,
             transno: 0,
             reply,

@@ -221,17 +221,10 @@ impl State {
                 }
                 Err(e) => return self.fail_op(task, e),
             }
-            let begins = matches!(op, Op::BeginWrite { .. });
-            let before = self.transno;
             let res = match self.special(session, task.current, op) {
                 Some(Special::Waits(place)) => return self.wait(task, place),
                 Some(Special::Result(res)) => res,
                 None => match self.one(session, &mut task) {
-                    // No object without a durable owner: it runs again, without a change, once
-                    // what it did is committed.
-                    Ok(_) if begins && self.transno > before => {
-                        return self.wait(task, Place::Commit(self.transno));
-                    }
                     Ok(res) => res,
                     Err(Stop::Errno(e)) => Res::Failed { errno: e.0 as u16 },
                     // Links are read from the store: first everything must be there.
@@ -248,11 +241,31 @@ impl State {
                 },
             };
             task.next += 1;
+            task.settles = self.must_settle(&res);
             if task.add(res) {
                 break;
             }
+            if task.settles {
+                return self.wait(task, Place::Commit(self.transno));
+            }
         }
         self.finish(task);
+    }
+
+    /// Whether the client may change objects on the strength of this answer, and what that rests
+    /// on (the owner of the objects, the mark of a writer) is not durable yet: an object never
+    /// outlives a crash without its owner, nor grows without the mark.
+    fn must_settle(&self, res: &Res) -> bool {
+        let attr = match res {
+            Res::Layout { attr, .. } => attr,
+            Res::Opened { attr, open } | Res::Entry { attr, open: Some(open), .. }
+                if open.layout.is_some() =>
+            {
+                attr
+            }
+            _ => return false,
+        };
+        attr.flags & proto::attr::A_SIZE_LAGS != 0 && self.ns.cache.is_dirty(attr.fid)
     }
 
     /// One operation on the namespace.

@@ -25,6 +25,8 @@ pub struct Task {
     pub links: Option<(Fid, Vec<Home>)>,
     /// It waited until what was there at its beginning is in the store.
     pub flushed: bool,
+    /// What it did last must be durable before it goes on; its result is there.
+    pub settles: bool,
     /// Bytes of the answer, about.
     pub bytes: usize,
     /// Transaction number of the last change (0: none).
