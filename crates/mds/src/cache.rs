@@ -7,12 +7,14 @@
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::Fid;
 use store::Write;
+
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::keys;
 use crate::record::{self, Dent, Inode};
@@ -133,13 +135,13 @@ impl Cache {
     /// An empty cache of at most `limit` bytes (dirty values may exceed it for a moment).
     pub fn new(limit: usize) -> Cache {
         Cache {
-            inodes: (0..SEGMENTS).map(|_| HashMap::new()).collect(),
-            dirs: HashMap::new(),
-            blobs: HashMap::new(),
-            dirty_inodes: HashSet::new(),
-            dirty_entries: HashSet::new(),
-            dirty_blobs: HashSet::new(),
-            raw: HashMap::new(),
+            inodes: (0..SEGMENTS).map(|_| HashMap::default()).collect(),
+            dirs: HashMap::default(),
+            blobs: HashMap::default(),
+            dirty_inodes: HashSet::default(),
+            dirty_entries: HashSet::default(),
+            dirty_blobs: HashSet::default(),
+            raw: HashMap::default(),
             group: 1,
             durable: 0,
             dirty_bytes: 0,

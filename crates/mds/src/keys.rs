@@ -1,6 +1,6 @@
 //! Keys of the records a metadata target keeps, and the order of a directory.
 //!
-//! The byte map is in `docs/format.md`. Never does: I/O.
+//! The byte map is in `docs/format.d/mds.md`. Never does: I/O.
 
 use proto::Fid;
 

@@ -1,6 +1,6 @@
 //! The label of a metadata target's directory: what it is and to which file system it belongs.
 //!
-//! Format: magic `PSMDT`, version, body length, body, crc32c of all before it (`docs/format.md`).
+//! Format: magic `PSMDT`, version, body length, body, crc32c of all before it (`docs/format.d/mds.md`).
 
 use std::fs;
 use std::io::Write as _;

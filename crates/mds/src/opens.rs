@@ -3,10 +3,9 @@
 //! Role: an unlinked file lives while it is open, and a file being written has writers. Lives in
 //! memory; clients open again after a restart (`O_REOPEN`). Never does: I/O.
 
-use std::collections::{HashMap, HashSet};
-
 use proto::Fid;
 use proto::mds::O_WRITE;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// One open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

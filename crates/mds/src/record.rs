@@ -1,6 +1,6 @@
 //! Records of a metadata target as they are stored: each begins with its version.
 //!
-//! The byte map is in `docs/format.md`. A record of a newer version is refused by name
+//! The byte map is in `docs/format.d/mds.md`. A record of a newer version is refused by name
 //! (invariant 12). Never does: I/O.
 
 use bytes::Bytes;
@@ -223,6 +223,23 @@ mod tests {
         assert_eq!(decode::<Inode>(&b), Ok(i));
     }
     const GOLDEN_INODE: u32 = 2_734_708_792;
+
+    #[test]
+    fn golden_bytes_of_lists() {
+        let x = Xattr { name: b"user.a".to_vec(), value: Bytes::from_static(b"v") };
+        let x = Xattrs { list: List(vec![x]) };
+        assert_eq!(encode(&x), b"\x01\x01\0\0\0\x06\0\0\0user.a\x01\0\0\0v");
+        let g = Garbage { layout: Layout { generation: 2, stripe_size: 65536, osts: vec![3] } };
+        assert_eq!(encode(&g), b"\x01\x02\0\0\0\0\0\x01\0\x01\0\0\0\x03\0\0\0");
+        let kept = |current| Kept { xid: 7, transno: 8, current, body: Bytes::from_static(b"b") };
+        let r = Replies { list: List(vec![kept(None), kept(Some(Fid::new(9, 10)))]) };
+        let mut expect = b"\x01\x02\0\0\0".to_vec();
+        let head = b"\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0";
+        expect.extend([&head[..], b"\0\x01\0\0\0b", head, b"\x01\x09\0\0\0\0\0\0\0"].concat());
+        expect.extend(b"\x0a\0\0\0\0\0\0\0\x01\0\0\0b");
+        assert_eq!(encode(&r), expect);
+        assert_eq!(decode::<Replies>(&expect), Ok(r));
+    }
 
     #[test]
     fn newer_records_are_refused() {
