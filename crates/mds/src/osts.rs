@@ -37,6 +37,10 @@ struct Inner {
     osts: BTreeMap<u32, OstState>,
     next: usize,
     random: u64,
+    /// Somebody found them full and wants to be sure.
+    ask: bool,
+    /// They were asked since.
+    asked: bool,
 }
 
 /// See the module.
@@ -62,6 +66,17 @@ impl OstTable {
             o.up = space.is_some();
             o.space = space.or(o.space.take());
         }
+    }
+
+    /// Whether somebody waits for the OSTs to be asked.
+    pub fn wants_look(&self) -> bool {
+        self.0.lock().ask
+    }
+
+    /// All were asked.
+    pub fn looked(&self) {
+        let mut t = self.0.lock();
+        t.asked |= std::mem::take(&mut t.ask);
     }
 
     /// Whether an index is that of an OST.
@@ -99,9 +114,12 @@ impl OstTable {
             .collect();
         let room: Vec<(u32, u64)> = open.iter().copied().filter(|o| o.1 >= MIN_FREE).collect();
         if room.is_empty() {
-            // Full only when every one of them said so.
+            // Full only when every one of them said so, and lately: space may have come back since
+            // they were asked, so they are asked once more before the answer is no.
             let told = !t.osts.is_empty() && open.len() == t.osts.len();
-            return Err(if told { Errno::ENOSPC } else { Errno::EAGAIN });
+            let lately = std::mem::replace(&mut t.asked, false);
+            t.ask |= !lately;
+            return Err(if told && lately { Errno::ENOSPC } else { Errno::EAGAIN });
         }
         let want = match spec.stripe_count {
             0 => DEFAULT_STRIPE_COUNT as usize,
@@ -199,7 +217,13 @@ mod tests {
 
     #[test]
     fn full_and_silent_differ() {
-        assert_eq!(table(&[0, 1]).choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
+        let t = table(&[0, 1]);
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        assert!(t.wants_look());
+        t.looked();
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
+        // Each refusal rests on a look of its own.
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
         assert_eq!(table(&[]).choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
         let t = table(&[0, G]);
         t.report(1, None);

@@ -91,7 +91,8 @@ impl Poller {
         let garbage = self.exec.garbage.1.clone();
         let mut next = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
-            if self.addresses.lock().changed || Instant::now() >= next {
+            let asked = self.table.wants_look() || self.addresses.lock().changed;
+            if asked || Instant::now() >= next {
                 self.adopt();
                 let all = self.poll();
                 next = Instant::now() + if all { self.interval } else { FIRST_POLL };
@@ -147,6 +148,7 @@ impl Poller {
             }
             self.table.report(i, space);
         }
+        self.table.looked();
         up == indexes.len() && up > 0
     }
 
