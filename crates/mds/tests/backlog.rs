@@ -136,7 +136,8 @@ fn objects_go_with_their_file_whoever_is_down_meanwhile() {
     let c = s.client();
     c.sync();
     common::check(&disk, s, &[c]);
-    (stop(zero), stop(one));
+    stop(zero);
+    stop(one);
 }
 
 #[test]

@@ -115,7 +115,13 @@ impl Client {
     }
 
     pub fn fid(&self) -> Fid {
-        self.fids.lock().take().unwrap()
+        if let Some(fid) = self.fids.lock().take() {
+            return fid;
+        }
+        let Ok(Res::Fids { mut range }) = self.one(Op::AllocFids {}) else { panic!() };
+        let fid = range.take().unwrap();
+        *self.fids.lock() = range;
+        fid
     }
 
     pub fn run(&self, ops: Vec<Op>) -> Vec<Res> {
