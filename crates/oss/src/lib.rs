@@ -16,6 +16,7 @@ mod files;
 mod flush;
 mod io;
 mod label;
+mod marked;
 pub mod name;
 mod object;
 mod ost;

@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::files::{Dir, OBJECTS};
 use crate::flush::{Flusher, Note, run};
 use crate::label::{LABEL, OstLabel, RECORD_MAX, format};
+use crate::marked::Marked;
 use crate::object::Object;
 use crate::space::Space;
 use crate::stats::{Counters, Stats, Verb, add};
@@ -70,8 +71,8 @@ pub struct Ost {
     pub(crate) flusher: Mutex<Option<Flusher>>,
     pub(crate) committing_all: Mutex<()>,
     closed: AtomicBool,
-    /// Whether a sidecar was marked in this boot.
-    marked: AtomicBool,
+    /// Sidecars marked in this boot.
+    marked: Marked,
     /// Held shared by every request, so that close can wait for them.
     gate: RwLock<()>,
     /// Locked as long as the target is open.
@@ -120,7 +121,7 @@ impl Ost {
             flusher: Mutex::new(Some(flusher)),
             committing_all: Mutex::new(()),
             closed: AtomicBool::new(false),
-            marked: AtomicBool::new(false),
+            marked: Marked::default(),
             gate: RwLock::new(()),
             boot,
             lock: Mutex::new(Some(lock)),
@@ -147,9 +148,7 @@ impl Ost {
         drop(self.gate.write());
         self.commit_all().map_err(io)?;
         // Marked sidecars are believed after a clean end: their sums have to be on the disk.
-        if self.marked.load(Ordering::Acquire) {
-            rustix::fs::syncfs(&self.objects).map_err(|e| io(errno(e)))?;
-        }
+        self.marked.sync(&self.objects).map_err(|e| io(errno(e)))?;
         let objects = self.count.load(Ordering::Relaxed).max(0) as u64;
         let boot = Boot { clean: true, objects, ..self.boot.clone() };
         self.root.replace(BOOT, &boot.to_bytes()).map_err(|e| io(errno(e)))?;

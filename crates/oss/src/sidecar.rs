@@ -96,6 +96,11 @@ enum State {
 }
 
 impl Sidecar {
+    /// Where it lies, below the objects.
+    pub(crate) fn path(&self) -> String {
+        sidecar_path(&self.id)
+    }
+
     pub(crate) fn new(id: ObjectId) -> Sidecar {
         Sidecar { id, state: State::Unopened }
     }

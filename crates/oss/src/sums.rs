@@ -9,7 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::marked::Marked;
 
 use proto::CHECKSUM_BLOCK;
 use rustix::io::Errno;
@@ -127,8 +129,8 @@ pub(crate) struct Sums {
 pub(crate) struct Home<'a> {
     pub(crate) objects: &'a Dir,
     pub(crate) boot: &'a Boot,
-    /// Set with the first mark of this boot.
-    pub(crate) marked: &'a AtomicBool,
+    /// Sidecars marked in this boot.
+    pub(crate) marked: &'a Marked,
 }
 
 /// Cuts `[offset, offset+len)` at blocks: (block, start in it, end in it).
@@ -352,7 +354,7 @@ impl Sums {
     /// Marks the sidecar durably, unless it is (rule 2 of [`crate::sidecar`]).
     fn mark(&mut self, home: &Home<'_>) -> Result<(), Errno> {
         if self.sidecar.needs_mark(home.boot.epoch) {
-            home.marked.store(true, Ordering::Release);
+            home.marked.add(self.sidecar.path());
             self.sidecar.mark(home.boot.epoch)?;
         }
         Ok(())

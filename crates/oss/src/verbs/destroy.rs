@@ -16,7 +16,7 @@ use crate::ost::{Ost, errno};
 use crate::stats::{Verb, add};
 
 /// From this many directories on the whole file system is synced instead of each.
-pub const SYNCFS_FROM_DIRS: usize = 64;
+pub const SYNCFS_FROM_DIRS: usize = 4096;
 
 impl Ost {
     /// Removes objects; absent ones are no error, so a repeated request does no harm.
