@@ -198,8 +198,11 @@ impl State {
         let mut attr = self.attr.clone();
         attr.size = self.size;
         if let Some(t) = self.mtime {
+            // A time that was set by hand is no time of a change.
+            if t != attr.mtime {
+                attr.ctime = attr.ctime.max(t);
+            }
             attr.mtime = t;
-            attr.ctime = attr.ctime.max(t);
         }
         if let Some(t) = self.atime {
             attr.atime = t;

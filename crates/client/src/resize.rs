@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use proto::attr::{S_ATIME, S_ATIME_NOW, S_MTIME, S_MTIME_NOW, S_SIZE};
+use proto::attr::{S_ATIME, S_ATIME_NOW, S_MTIME, S_MTIME_NOW, S_OPENED, S_SIZE};
 use proto::mds::{Cred, Op, Res, SizeReport};
 use proto::oss::{P_HOLE, P_TRUNCATE, P_ZERO, Written};
 use proto::{Attr, Errno, Layout, SetAttr};
@@ -188,7 +188,10 @@ impl Core {
             }
             FallocMode::Allocate => self.reserve(inode, offset, end, size, false),
             FallocMode::KeepSize => self.reserve(inode, offset, end, size, true),
-        }
+        }?;
+        // Linux counts it as a change of data, whatever came of it.
+        let now = SetAttr { valid: S_MTIME_NOW | S_OPENED, ..SetAttr::none() };
+        self.set_times(&own_cred(), inode, now).map(drop)
     }
 
     /// Reserves space, and grows the file to `end` unless `keep`.

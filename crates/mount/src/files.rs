@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use client::{Data, FallocMode, OpenFile, OpenFlags, Whence};
@@ -44,7 +45,7 @@ impl PinstripeFs {
         } else if !flags.trunc && !atime_is_due(&file) {
             bits |= open_flags::KEEP_CACHE;
         }
-        if !flags.write {
+        if !flags.write && !self.posix_locks.load(Ordering::Relaxed) {
             bits |= open_flags::NOFLUSH;
         }
         let fh = self.handles.add(file)?;
@@ -171,29 +172,16 @@ impl PinstripeFs {
     pub(crate) fn flush_file(&self, req: &Request, fh: u64, owner: u64) -> Result<(), Errno> {
         let h = self.handles.get(fh)?;
         let flushed = h.file.flush().map_err(errno);
-        self.forget_locks(req, &h, owner);
-        flushed
-    }
-
-    fn forget_locks(&self, req: &Request, h: &Handle, owner: u64) {
-        let had = {
-            let mut owners = h.owners.lock();
-            let before = owners.len();
-            owners.retain(|o| *o != owner);
-            owners.len() < before
-        };
-        if had {
-            self.drop_posix(&cred(req), h, owner);
+        if self.owners.forget(h.file.fid(), owner) {
+            self.drop_posix(&cred(req), &h, owner);
         }
+        flushed
     }
 
     pub(crate) fn release_file(&self, req: &Request, r: ReleaseIn) {
         let Some(h) = self.handles.remove(r.fh) else { return };
         if let Some(owner) = r.lock_owner.filter(|_| r.flock_unlock) {
             self.drop_flock(&cred(req), &h, owner);
-        }
-        for owner in std::mem::take(&mut *h.owners.lock()) {
-            self.drop_posix(&cred(req), &h, owner);
         }
         h.file.release();
     }

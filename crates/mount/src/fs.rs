@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Client;
 use fuse::*;
@@ -11,7 +12,7 @@ use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 use crate::caches::Caches;
 use crate::convert::{absent, attr, attr_out, cred, entry, errno, name_errno, rdev, time};
 use crate::handles::Handles;
-use crate::locks::{Waits, note_owner};
+use crate::locks::{Owners, Waits};
 
 /// Block size shown by statfs, bytes.
 const BLOCK: u64 = 4096;
@@ -22,12 +23,23 @@ pub struct PinstripeFs {
     pub(crate) caches: Arc<Caches>,
     pub(crate) handles: Handles,
     pub(crate) waits: Arc<Waits>,
+    pub(crate) owners: Owners,
+    /// Somebody uses fcntl locks here: from now on every close is announced, because the close of
+    /// any descriptor of a file ends its process's locks.
+    pub(crate) posix_locks: AtomicBool,
 }
 
 impl PinstripeFs {
     /// The file system of a client.
     pub fn new(client: Client, caches: Arc<Caches>) -> PinstripeFs {
-        PinstripeFs { client, caches, handles: Handles::default(), waits: Arc::default() }
+        PinstripeFs {
+            client,
+            caches,
+            handles: Handles::default(),
+            waits: Arc::default(),
+            owners: Owners::default(),
+            posix_locks: AtomicBool::new(false),
+        }
     }
 
     /// Makes an inode that is not opened.
@@ -307,10 +319,9 @@ impl Filesystem for PinstripeFs {
     }
 
     fn setlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
-        if !lock.flock
-            && let Ok(h) = self.handles.get(lock.fh)
-        {
-            note_owner(&h, lock.owner);
+        if !lock.flock {
+            self.posix_locks.store(true, Ordering::Relaxed);
+            self.owners.note(self.caches.fid(nodeid), lock.owner);
         }
         self.set_lock(req, nodeid, lock, reply);
     }

@@ -13,9 +13,6 @@ pub const MAX_HANDLES: usize = 1 << 20;
 pub struct Handle {
     /// The client's side.
     pub file: Arc<OpenFile>,
-    /// Owners of fcntl locks taken through it: they go with the owner's close, or at the latest
-    /// with the last one (closes of read-only files are not announced).
-    pub owners: parking_lot::Mutex<Vec<u64>>,
 }
 
 #[derive(Default)]
@@ -31,7 +28,7 @@ pub struct Handles(RwLock<Table>);
 impl Handles {
     /// Keeps an open file; its number.
     pub fn add(&self, file: Arc<OpenFile>) -> Result<u64, Errno> {
-        let handle = Some(Arc::new(Handle { file, owners: Default::default() }));
+        let handle = Some(Arc::new(Handle { file }));
         let mut t = self.0.write();
         match t.free.pop() {
             Some(at) => {

@@ -1,10 +1,13 @@
 //! flock and fcntl locks: each wait on a thread of its own, ended by a signal.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::CancelToken;
 use fuse::{Errno, FileLock, LockIn, Reply, Request};
+use parking_lot::Mutex;
+use proto::Fid;
 use proto::mds::{Cred, L_FLOCK, L_POSIX, LockDesc};
 
 use crate::convert::{cred, errno};
@@ -19,6 +22,34 @@ const TO_END: u64 = i64::MAX as u64;
 /// Waits under way.
 #[derive(Default)]
 pub struct Waits(AtomicUsize);
+
+/// Who has fcntl locks on which file: the close of any descriptor ends them (POSIX).
+#[derive(Default)]
+pub struct Owners(Mutex<HashMap<Fid, Vec<u64>>>);
+
+impl Owners {
+    /// An owner may take a lock.
+    pub fn note(&self, fid: Fid, owner: u64) {
+        let mut map = self.0.lock();
+        let owners = map.entry(fid).or_default();
+        if !owners.contains(&owner) {
+            owners.push(owner);
+        }
+    }
+
+    /// An owner closes the file; whether it may have locks.
+    pub fn forget(&self, fid: Fid, owner: u64) -> bool {
+        let mut map = self.0.lock();
+        let Some(owners) = map.get_mut(&fid) else { return false };
+        let before = owners.len();
+        owners.retain(|o| *o != owner);
+        let had = owners.len() < before;
+        if owners.is_empty() {
+            map.remove(&fid);
+        }
+        had
+    }
+}
 
 fn desc(l: &LockIn) -> LockDesc {
     LockDesc {
@@ -98,13 +129,5 @@ impl PinstripeFs {
         if let Err(e) = self.client.setlk(cred, handle.file.fid(), all, false, None) {
             tracing::debug!(error = %e, "cannot give back a flock");
         }
-    }
-}
-
-/// Remembers who took locks through a handle.
-pub(crate) fn note_owner(h: &Handle, owner: u64) {
-    let mut owners = h.owners.lock();
-    if !owners.contains(&owner) {
-        owners.push(owner);
     }
 }

@@ -53,7 +53,15 @@ impl PinstripeFs {
         if self.caches.flags(fid).is_some_and(|f| f & A_HAS_XATTR == 0) {
             return Err(Errno::new(libc::ENODATA));
         }
-        self.client.getxattr(cred, fid, name).map_err(errno)
+        match self.client.getxattr(cred, fid, name) {
+            // Removed while somebody still holds it: the kernel asks for its ACLs.
+            Err(proto::Errno::ESTALE)
+                if self.caches.nodes.last(self.caches.node(fid)).is_some() =>
+            {
+                Err(Errno::new(libc::ENODATA))
+            }
+            got => got.map_err(errno),
+        }
     }
 
     fn paths(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
