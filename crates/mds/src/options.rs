@@ -43,8 +43,8 @@ pub struct MdtOptions {
     /// How long a client may take to give back a lease before it is evicted.
     pub recall_timeout: Duration,
     /// Below this many free bytes only what frees space is done; must be above the store's own
-    /// reserve and below the OSTs'. 0: what the store keeps, what it needs to compact, and 1/16 of
-    /// the file system, at most 32 MiB.
+    /// reserve and below the OSTs'. 0: what the store keeps, what it needs to compact, and a
+    /// quarter of the file system, at most 56 MiB.
     pub reserve_bytes: u64,
     /// Seed of choices among equals.
     pub seed: u64,

@@ -24,6 +24,13 @@ pub const MAX_DIRTY_RECORDS: usize = 16_384;
 /// Bytes of changes above which requests that change more wait for a commit.
 pub const MAX_DIRTY_BYTES: usize = 4 << 20;
 
+/// Reckoned room below which every group makes the timer measure it.
+const LOOK_BYTES: u64 = 64 << 20;
+
+/// Refusals in a row (about 20 a second) after which those that wait for a commit get ENOSPC: the
+/// engine makes room by itself when it has flushed what was under way.
+pub const REFUSALS: u32 = 60;
+
 /// A group to hand to the store.
 #[derive(Clone)]
 pub struct Group {
@@ -63,6 +70,11 @@ impl State {
     /// Whether the store has refused a group for lack of room.
     pub fn no_room(&self) -> bool {
         self.no_room
+    }
+
+    /// Whether it has refused so often that nobody should wait for room.
+    pub fn gives_up(&self) -> bool {
+        self.refusals >= REFUSALS
     }
 
     fn dirty_bytes(&self) -> usize {
@@ -125,6 +137,7 @@ impl State {
         let takes = self.ns.cache.dirty_bytes() as u64 * 3;
         self.room = self.room.map(|r| r.saturating_sub(takes));
         self.ns.full |= self.room == Some(0);
+        self.out.look |= self.room.is_some_and(|r| r < LOOK_BYTES);
     }
 
     /// A group is durable, or not.
@@ -144,6 +157,7 @@ impl State {
         if std::mem::take(&mut self.no_room) {
             tracing::info!("the store has room again");
         }
+        self.refusals = 0;
         self.committed = flight.group.transnos.1;
         self.ns.cache.committed(number);
         while self.garbage.front().is_some_and(|(n, _)| *n <= number) {
@@ -199,13 +213,20 @@ impl State {
             }
             self.ns.full = true;
             // fsync must not hang on a full disk; what it asked for may still become durable.
-            for (_, tasks) in std::mem::take(&mut self.waiting_commit) {
-                for t in tasks {
-                    // A mark that waits for room is no reason to refuse what only needed it.
-                    if t.settles { self.finish(t) } else { self.fail_op(t, Errno::ENOSPC) }
-                }
+            self.refusals += 1;
+            if self.gives_up() {
+                self.give_up_waits();
             }
             self.unstall();
+        }
+    }
+
+    fn give_up_waits(&mut self) {
+        for (_, tasks) in std::mem::take(&mut self.waiting_commit) {
+            for t in tasks {
+                // A mark that waits for room is no reason to refuse what only needed it.
+                if t.settles { self.finish(t) } else { self.fail_op(t, Errno::ENOSPC) }
+            }
         }
     }
 

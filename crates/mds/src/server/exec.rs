@@ -63,6 +63,8 @@ pub enum Chore {
     Arm,
     /// There is work.
     Kick,
+    /// Measure the space of the store.
+    Look,
     /// Stop.
     Stop,
 }
@@ -172,6 +174,9 @@ impl Exec {
     fn deliver(self: &Arc<Exec>, out: Outbox) {
         for need in out.needs {
             let _ = self.needs.0.send(Some(need));
+        }
+        if out.look {
+            let _ = self.chores.0.send(Chore::Look);
         }
         if out.arm {
             let _ = self.chores.0.send(Chore::Arm);

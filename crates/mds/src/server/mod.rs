@@ -35,8 +35,10 @@ use poll::{Addresses, Poller};
 /// How often the store is asked for its space.
 const SPACE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Room above what the store keeps, in which creates are refused already.
-const SPACE_MARGIN: u64 = 32 << 20;
+/// Room above what the store keeps, in which creates are refused already: what the engine has not
+/// flushed counts there (40 MiB were seen), and what is under way. Reserve, compaction and this are
+/// less than the 128 MiB the OSTs keep.
+const SPACE_MARGIN: u64 = 56 << 20;
 
 /// Why a target does not start.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +150,6 @@ impl Mdt {
         let timer = Timer {
             exec: Arc::clone(&self.exec),
             store: Arc::clone(&self.store),
-            stop: Arc::clone(&self.stop),
             delay: options.group_delay,
             reserve: options.reserve_bytes,
             orphans: Some((Instant::now() + options.orphan_grace, orphans)),
@@ -182,7 +183,7 @@ impl Mdt {
             let (dirty, failed, no_room) = self.exec.with(|s| {
                 s.closing = true;
                 s.cut_now();
-                (s.ns.cache.dirty() > 0 || s.in_flight() > 0, s.failed, s.no_room())
+                (s.ns.cache.dirty() > 0 || s.in_flight() > 0, s.failed, s.gives_up())
             });
             if !dirty || failed {
                 break;
@@ -217,14 +218,13 @@ impl Drop for Mdt {
 /// and the OSTs, which keep more, must be full before.
 fn threshold(u: &Usage) -> u64 {
     let compaction = u.used.min(store::fjall_engine::COMPACTION_BYTES);
-    u.reserve + compaction + (u.total / 16).min(SPACE_MARGIN)
+    u.reserve + compaction + (u.total / 4).min(SPACE_MARGIN)
 }
 
 /// Cuts groups when their delay is over, watches the store's space, gives orphans up.
 struct Timer {
     exec: Arc<Exec>,
     store: Arc<dyn Store>,
-    stop: Arc<AtomicBool>,
     delay: Duration,
     reserve: u64,
     orphans: Option<(Instant, Vec<proto::Fid>)>,
@@ -253,6 +253,7 @@ impl Timer {
             let next = flush.map_or(space, |f| f.min(space));
             match chores.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Chore::Arm) => flush = flush.or(Some(Instant::now() + self.delay)),
+                Ok(Chore::Look) => space = now,
                 Ok(Chore::Kick) => self.exec.drain(),
                 Ok(Chore::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -262,9 +263,6 @@ impl Timer {
 
     /// Whether it is scarce: then it is looked at more often.
     fn look_at_space(&self) -> bool {
-        if self.stop.load(Ordering::Relaxed) {
-            return false;
-        }
         match self.store.usage() {
             Ok(u) => {
                 let reserve = match self.reserve {

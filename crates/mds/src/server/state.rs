@@ -89,6 +89,8 @@ pub struct Outbox {
     pub evict: Vec<SessionRef>,
     /// The first change since the last group was made: set the timer.
     pub arm: bool,
+    /// Room may be scarce: measure it.
+    pub look: bool,
 }
 
 /// See the module.
@@ -112,6 +114,7 @@ pub struct State {
     pub(super) options: MdtOptions,
     pub(super) flights: VecDeque<Flight>,
     pub(super) no_room: bool,
+    pub(super) refusals: u32,
     pub(super) room: Option<u64>,
     pub(super) cut_upto: u64,
     pub(super) changed: Vec<u64>,
@@ -142,6 +145,7 @@ impl State {
             options,
             flights: VecDeque::new(),
             no_room: false,
+            refusals: 0,
             room: None,
             cut_upto: last,
             changed: Vec::new(),
@@ -320,7 +324,7 @@ impl State {
         };
         match op {
             Op::Sync {} if self.transno <= self.committed => result(Ok(Res::Done {})),
-            Op::Sync {} if self.no_room => result(Err(Errno::ENOSPC)),
+            Op::Sync {} if self.gives_up() => result(Err(Errno::ENOSPC)),
             Op::Sync {} => Some(Special::Waits(Place::Commit(self.transno))),
             Op::AllocFids {} => {
                 let range = self.ns.grant(session).ok_or(Errno::EAGAIN);

@@ -1,0 +1,91 @@
+//! The real engine on a small ext4: filled by creates, emptied, filled again. Needs the right to
+//! mount; without it there is nothing to test.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::Client;
+use net::{Endpoint, Server, ServerOptions};
+use pinstripe_mds::{Mdt, MdtOptions, check};
+use proto::mds::*;
+use proto::{Errno, Fid};
+
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new() -> Option<Mounted> {
+        let dir = tempfile::tempdir().ok()?;
+        let image = dir.path().join("image");
+        std::fs::File::create(&image).and_then(|f| f.set_len(640 << 20)).ok()?;
+        let at = dir.path().join("at");
+        std::fs::create_dir(&at).ok()?;
+        let run = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
+        let made = run(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))
+            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        made.then(|| Mounted(dir))
+    }
+    fn at(&self) -> std::path::PathBuf {
+        self.0.path().join("at")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.at()).output();
+    }
+}
+
+fn open(dir: &Path) -> (std::sync::Arc<Mdt>, Server, Client) {
+    let mdt = Mdt::open(dir, MdtOptions::default()).unwrap();
+    let server = Server::new(ServerOptions::default());
+    server.add(mdt.clone());
+    let c = Client::at(&Endpoint::Local(server.local()), common::connect());
+    (mdt, server, c)
+}
+
+/// Files with 20,000 bytes inline until there is no room; how many.
+fn fill(c: &Client, round: u32) -> usize {
+    for i in 0.. {
+        let data = bytes::Bytes::from(vec![i as u8; 20_000]);
+        let write = Op::WriteInline { fid: Fid::CURRENT, offset: 0, data, cut: None, mtime: None };
+        let res = c.run(vec![c.create(Fid::ROOT, &format!("f{round}.{i}")), write]);
+        if let Some(Res::Failed { errno }) = res.last() {
+            assert_eq!(*errno, Errno::ENOSPC.0 as u16);
+            return i;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn creates_stop_before_the_store_does_and_deletes_make_room() {
+    let Some(disk) = Mounted::new() else {
+        println!("not tested: mounting is not possible here");
+        return;
+    };
+    let dir = disk.at().join("mdt");
+    Mdt::format(&dir, &common::label()).unwrap();
+    let (mdt, server, c) = open(&dir);
+    for round in 0..2 {
+        let n = fill(&c, round);
+        println!("{n} files");
+        assert!(n > 100, "{n}");
+        // What was answered becomes durable.
+        c.sync();
+        for e in c.entries(Fid::ROOT, 60_000) {
+            let unlink = Op::Unlink { dir: Fid::ROOT, name: e.name, rmdir: false };
+            c.one(unlink).unwrap();
+        }
+        c.sync();
+        // The engine gives the room back as it compacts.
+        common::until(|| c.status()["full"] == false);
+    }
+    c.session.close();
+    server.shutdown();
+    mdt.close().unwrap();
+    drop((mdt, server, c));
+    let report = check::check_dir(&dir).unwrap();
+    assert_eq!((report.problems, report.inodes), (vec![], 1));
+}
