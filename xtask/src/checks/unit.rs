@@ -1,14 +1,14 @@
 //! The crates' own tests, each counted.
 
 use crate::cx::Cx;
-use crate::plan::Check;
+use crate::plan::{Check, Need};
 use crate::where_;
 use anyhow::{Result, bail};
 
 pub const CHECK: Check = Check {
     name: "unit",
     about: "cargo test of every crate, documentation examples included",
-    needs: &[],
+    needs: &[Need::Apt("fuse3"), Need::Apt("acl"), Need::Apt("attr")],
     limit: 1800,
     weight: 2,
     slow: false,
