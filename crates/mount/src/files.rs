@@ -172,6 +172,8 @@ impl PinstripeFs {
     pub(crate) fn flush_file(&self, req: &Request, fh: u64, owner: u64) -> Result<(), Errno> {
         let h = self.handles.get(fh)?;
         let flushed = h.file.flush().map_err(errno);
+        // The last close, which comes later, must not end locks this owner takes anew meanwhile.
+        h.owners.lock().retain(|o| *o != owner);
         if self.owners.forget(h.file.fid(), owner) {
             self.drop_posix(&cred(req), &h, owner);
         }
@@ -182,6 +184,9 @@ impl PinstripeFs {
         let Some(h) = self.handles.remove(r.fh) else { return };
         if let Some(owner) = r.lock_owner.filter(|_| r.flock_unlock) {
             self.drop_flock(&cred(req), &h, owner);
+        }
+        for owner in std::mem::take(&mut *h.owners.lock()) {
+            self.drop_posix(&cred(req), &h, owner);
         }
         h.file.release();
     }

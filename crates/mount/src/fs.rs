@@ -12,7 +12,7 @@ use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 use crate::caches::Caches;
 use crate::convert::{absent, attr, attr_out, cred, entry, errno, name_errno, rdev, time};
 use crate::handles::Handles;
-use crate::locks::{Owners, Waits};
+use crate::locks::{Owners, Waits, note_owner};
 
 /// Block size shown by statfs, bytes.
 const BLOCK: u64 = 4096;
@@ -322,6 +322,9 @@ impl Filesystem for PinstripeFs {
         if !lock.flock {
             self.posix_locks.store(true, Ordering::Relaxed);
             self.owners.note(self.caches.fid(nodeid), lock.owner);
+            if let Ok(h) = self.handles.get(lock.fh) {
+                note_owner(&h, lock.owner);
+            }
         }
         self.set_lock(req, nodeid, lock, reply);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::OpenFile;
 use fuse::Errno;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// Most files one mount holds open; above it ENFILE (invariant 8).
 pub const MAX_HANDLES: usize = 1 << 20;
@@ -13,6 +13,9 @@ pub const MAX_HANDLES: usize = 1 << 20;
 pub struct Handle {
     /// The client's side.
     pub file: Arc<OpenFile>,
+    /// Owners of range locks taken through it. Those of open file descriptions are not announced
+    /// when they end; they go with the last close.
+    pub owners: Mutex<Vec<u64>>,
 }
 
 #[derive(Default)]
@@ -28,7 +31,7 @@ pub struct Handles(RwLock<Table>);
 impl Handles {
     /// Keeps an open file; its number.
     pub fn add(&self, file: Arc<OpenFile>) -> Result<u64, Errno> {
-        let handle = Some(Arc::new(Handle { file }));
+        let handle = Some(Arc::new(Handle { file, owners: Mutex::default() }));
         let mut t = self.0.write();
         match t.free.pop() {
             Some(at) => {

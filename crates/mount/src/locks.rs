@@ -131,3 +131,11 @@ impl PinstripeFs {
         }
     }
 }
+
+/// Remembers who took locks through a handle.
+pub(crate) fn note_owner(h: &Handle, owner: u64) {
+    let mut owners = h.owners.lock();
+    if !owners.contains(&owner) {
+        owners.push(owner);
+    }
+}

@@ -61,7 +61,9 @@ pub(super) fn write(
     let size = cut.unwrap_or(i.size);
     i.size = if data.is_empty() { size } else { size.max(end) };
     i.mtime = mtime.unwrap_or(now);
-    i.touch(now);
+    // As with a report: the writer knows when the data changed.
+    let ctime = i.ctime.max(i.mtime);
+    i.touch(if mtime.is_some() { ctime } else { now });
     Ok(Res::Attr { attr: i.attr(fid) })
 }
 

@@ -49,11 +49,11 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     if new == *old {
         return Ok(());
     }
-    if new.size != old.size || new.mtime != old.mtime {
-        let now = r.txn.now;
-        new.touch(now);
-    } else {
-        new.version += 1;
+    let changed = new.size != old.size || new.mtime != old.mtime;
+    new.version += 1;
+    if changed {
+        // The inode changed when its data did, which the writer knows, not when this came.
+        new.ctime = new.ctime.max(rep.mtime.unwrap_or(r.txn.now));
     }
     if clears {
         r.then(Effect::Unmark(fid));
