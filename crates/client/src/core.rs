@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
@@ -130,8 +130,5 @@ impl Core {
 
 /// Now, by this machine's clock.
 pub(crate) fn now() -> TimeSpec {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(d) => TimeSpec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() },
-        Err(_) => TimeSpec::default(),
-    }
+    SystemTime::now().into()
 }

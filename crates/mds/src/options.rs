@@ -16,8 +16,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> TimeSpec {
-        let d = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        TimeSpec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() }
+        SystemTime::now().into()
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use client::{Data, FallocMode, OpenFile, OpenFlags, Whence};
@@ -11,7 +12,7 @@ use fuse::{
     CopyIn, CreateIn, Created, Errno, Open, OpenIn, ReadIn, ReleaseIn, Reply, Request, WriteData,
     WriteIn, open_flags,
 };
-use proto::attr::{A_HAS_XATTR, Attr, FileKind, S_GID, S_KILL_SUID, S_MODE, S_UID, SetAttr};
+use proto::attr::*;
 use proto::mds::{C_EXCL, C_TRUNC, Cred};
 
 use crate::caches::Mark;
@@ -165,8 +166,16 @@ impl PinstripeFs {
         }
         let mark = self.caches.mark();
         let file = handle.as_ref().map(|h| &*h.file);
-        let attr = self.client.setattr(&cred(req), fid, set, file).map_err(errno)?;
-        Ok((attr, mark))
+        match self.client.setattr(&cred(req), fid, set.clone(), file) {
+            Ok(attr) => Ok((attr, mark)),
+            // Removed, but somebody holds it (a directory, a FIFO, by O_PATH): nobody else will
+            // ever see it.
+            Err(proto::Errno::ESTALE) => {
+                let attr = self.caches.nodes.change(node, |a| apply(a, &set));
+                Ok((attr.ok_or(Errno::new(libc::ESTALE))?, mark))
+            }
+            Err(e) => Err(errno(e)),
+        }
     }
 
     pub(crate) fn flush_file(&self, req: &Request, fh: u64, owner: u64) -> Result<(), Errno> {
@@ -234,4 +243,30 @@ fn not_a_file(attr: &Attr) -> Errno {
         // The kernel opens these itself once it has looked the name up.
         _ => Errno::new(libc::ESTALE),
     }
+}
+
+/// A change of attributes, on an inode that exists here only.
+fn apply(a: &mut Attr, set: &SetAttr) {
+    let now = TimeSpec::from(SystemTime::now());
+    if set.valid & S_MODE != 0 {
+        a.mode = (a.mode & !0o7777) | (set.mode & 0o7777);
+    }
+    if set.valid & S_UID != 0 {
+        a.uid = set.uid;
+    }
+    if set.valid & S_GID != 0 {
+        a.gid = set.gid;
+    }
+    for (at, now_bit, time, value) in [
+        (S_ATIME, S_ATIME_NOW, &mut a.atime, set.atime),
+        (S_MTIME, S_MTIME_NOW, &mut a.mtime, set.mtime),
+    ] {
+        if set.valid & at != 0 {
+            *time = value;
+        }
+        if set.valid & now_bit != 0 {
+            *time = now;
+        }
+    }
+    a.ctime = now;
 }

@@ -60,6 +60,14 @@ impl Nodes {
         self.shard(node).lock().get(&node)?.removed.as_deref().cloned()
     }
 
+    /// Changes what is kept of a removed node; its new attributes.
+    pub fn change(&self, node: u64, f: impl FnOnce(&mut Attr)) -> Option<Attr> {
+        let mut shard = self.shard(node).lock();
+        let attr = shard.get_mut(&node)?.removed.as_deref_mut()?;
+        f(attr);
+        Some(attr.clone())
+    }
+
     /// All nodes the kernel knows.
     pub fn all(&self) -> Vec<u64> {
         self.0.iter().flat_map(|s| s.lock().keys().copied().collect::<Vec<_>>()).collect()

@@ -12,6 +12,22 @@ pub struct TimeSpec {
     pub nsec: u32,
 }
 
+impl From<std::time::SystemTime> for TimeSpec {
+    fn from(t: std::time::SystemTime) -> TimeSpec {
+        match t.duration_since(std::time::UNIX_EPOCH) {
+            Ok(d) => TimeSpec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() },
+            Err(e) => {
+                let d = e.duration();
+                let (sec, nsec) = (d.as_secs() as i64, d.subsec_nanos());
+                match nsec {
+                    0 => TimeSpec { sec: -sec, nsec: 0 },
+                    n => TimeSpec { sec: -sec - 1, nsec: 1_000_000_000 - n },
+                }
+            }
+        }
+    }
+}
+
 impl Wire for TimeSpec {
     fn enc(&self, e: &mut Enc) {
         e.put(&self.sec).put(&self.nsec);

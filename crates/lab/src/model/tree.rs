@@ -154,8 +154,10 @@ fn content(dir: BorrowedFd<'_>, name: &Raw) -> Result<u32, Errno> {
         if size > READ_WHOLE {
             let Ok(data) = sys::lseek(file.as_fd(), at as i64, libc::SEEK_DATA) else { break };
             at = data as u64 & !4095;
-            end = sys::lseek(file.as_fd(), data, libc::SEEK_HOLE)
+            let hole = sys::lseek(file.as_fd(), data, libc::SEEK_HOLE)
                 .map_err(Errno::from_raw_os_error)? as u64;
+            // Where exactly a hole begins is the file system's choice; what is read is not.
+            end = hole.next_multiple_of(4096).min(size);
         }
         crc = segment(file.as_fd(), at, end, crc)?;
         at = end.max(at + 1).next_multiple_of(4096);
@@ -167,9 +169,11 @@ fn segment(file: BorrowedFd<'_>, from: u64, to: u64, mut crc: u32) -> Result<u32
     let mut buffer = vec![0u8; 256 << 10];
     let mut at = from;
     while at < to {
+        // Not beyond the segment: what follows is counted with its own.
+        let want = ((to.next_multiple_of(4096) - at) as usize).min(buffer.len());
         let mut got = 0;
-        while got < buffer.len() {
-            match rustix::io::pread(file, &mut buffer[got..], at + got as u64)? {
+        while got < want {
+            match rustix::io::pread(file, &mut buffer[got..want], at + got as u64)? {
                 0 => break,
                 n => got += n,
             }
@@ -181,7 +185,7 @@ fn segment(file: BorrowedFd<'_>, from: u64, to: u64, mut crc: u32) -> Result<u32
                 crc = crc32c::crc32c_append(crc, block);
             }
         }
-        if got < buffer.len() {
+        if got < want {
             break;
         }
         at += got as u64;
