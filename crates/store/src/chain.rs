@@ -15,7 +15,7 @@ pub const RECORD_VERSION: u16 = 1;
 /// Records an engine keeps: the newest this many, by `sequence % RECORDS_KEPT`.
 pub const RECORDS_KEPT: u64 = 64;
 
-const MAGIC: &[u8; 8] = b"PSCOMMIT";
+pub(crate) const MAGIC: &[u8; 8] = b"PSCOMMIT";
 const HASHED: usize = 128;
 
 /// What a record stands for.

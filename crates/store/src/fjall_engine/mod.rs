@@ -18,12 +18,14 @@ mod backend;
 pub mod committed;
 mod database;
 pub mod identity;
+mod journal;
 mod preflight;
 mod space;
 
 use backend::FjallBackend;
 use committed::CommittedFile;
 use database::Handle;
+pub use journal::{TORN_COPY, TORN_COPY_BYTES};
 pub use space::COMPACTION_BYTES;
 
 /// Smallest limit fjall takes for its journals.
@@ -141,7 +143,9 @@ fn open(dir: &Path, owner: &str, options: &FjallOptions) -> Result<Opened, Store
     let lock = identity::lock(dir, owner)?;
     let committed = CommittedFile::open(dir)?;
     let tail = !options.accept_rolled_back;
-    preflight::check(&dir.join("fjall"), committed.newest(), tail)?;
+    if let Some(torn) = preflight::check(&dir.join("fjall"), committed.newest(), tail)? {
+        torn.cut(dir)?;
+    }
     let handle = Handle::open(dir, options, lock)?;
     let records = handle.records()?;
     let newest = chain::verify(records.clone())?;
