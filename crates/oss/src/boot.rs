@@ -58,6 +58,11 @@ impl Boot {
             || epoch > self.epoch
     }
 
+    /// Whether any boot so far did.
+    pub(crate) fn ever_crashed(&self) -> bool {
+        !self.clean || self.all_until > 0 || !self.unclean.is_empty()
+    }
+
     /// As it lies on disk.
     pub fn to_bytes(&self) -> Vec<u8> {
         seal(BOOT_MAGIC, BOOT_VERSION, |e| {

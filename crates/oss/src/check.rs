@@ -19,7 +19,7 @@ use crate::io::read_at;
 use crate::label::{LABEL, OstLabel, RECORD_MAX};
 use crate::name::{BUCKETS, SIDECAR_SUFFIX, bucket, object_path, parse_name, sidecar_path};
 use crate::ost::Ost;
-use crate::sidecar::{HEADER_LEN, believed, position, read_header};
+use crate::sidecar::{HEADER_LEN, believed, is_blank, position, read_header};
 use crate::{LabelError, OstError};
 
 const BLOCK: u64 = CHECKSUM_BLOCK as u64;
@@ -150,6 +150,8 @@ impl OstDir {
         match read_header(&bytes[..n], id) {
             Ok(mark) => Ok(believed(mark, &self.boot, false).then_some(fd)),
             Err(_) if n == 0 => Ok(None),
+            // A power cut took the header's sector of a file that was never synced.
+            Err(_) if is_blank(&bytes) && self.boot.ever_crashed() => Ok(None),
             Err(why) => {
                 result.sidecar = Some(why);
                 Ok(None)

@@ -73,6 +73,12 @@ pub fn read_header(bytes: &[u8], id: &ObjectId) -> Result<u32, &'static str> {
     Ok(mark)
 }
 
+/// Whether a header was never written, or its sector was lost with the power: rule 1 lets sums
+/// arrive in any order, and without their header they are not believed.
+pub(crate) fn is_blank(header: &[u8]) -> bool {
+    header.iter().all(|b| *b == 0)
+}
+
 /// Whether sums under this mark are to be believed.
 pub(crate) fn believed(mark: u32, boot: &Boot, running: bool) -> bool {
     mark == 0 || (running && mark == boot.epoch) || !boot.crashed(mark)
@@ -126,7 +132,7 @@ impl Sidecar {
                 tracing::debug!(object = ?self.id, mark, "checksums dropped after a crash");
                 None
             }
-            Err(_) if n == 0 => None,
+            Err(_) if n == 0 || is_blank(&bytes) => None,
             Err(why) => {
                 tracing::warn!(object = ?self.id, why, "file of checksums dropped");
                 None
