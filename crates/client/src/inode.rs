@@ -4,6 +4,7 @@
 //! reported, errors not yet told. Never does: I/O; whoever changes [`State`] calls
 //! [`State::account`] before unlocking.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub(crate) damaged: u32,
     /// Answered, not committed.
     pub(crate) unstable: RangeMap<Taken>,
+    /// Stripes whose objects were cut since their last commit.
+    pub(crate) cut: BTreeSet<u16>,
     pub(crate) next_id: u64,
     /// Blocks of each object, as far as heard.
     pub(crate) blocks: Vec<Option<u64>>,
@@ -119,6 +122,7 @@ impl Inode {
             flight: RangeMap::default(),
             unstable: RangeMap::default(),
             damaged: 0,
+            cut: BTreeSet::new(),
             next_id: 1,
             blocks: Vec::new(),
             failures: 0,
@@ -175,6 +179,7 @@ impl State {
     pub(crate) fn is_clean(&self) -> bool {
         self.held == Held::default()
             && !self.unreported
+            && self.cut.is_empty()
             && self.mtime.is_none()
             && self.atime.is_none()
             && !self.talking

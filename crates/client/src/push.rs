@@ -184,10 +184,15 @@ impl Core {
 
     /// One commit; whether bytes were lost by a restart and are dirty again.
     fn commit_round(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<bool, Errno> {
-        let (upto, wanted) = {
-            let st = inode.st.lock();
-            let Place::Striped(layout) = &st.place else { return Ok(false) };
-            (st.next_id, unstable_objects(inode, &st, layout))
+        let (upto, wanted, cut) = {
+            let mut st = inode.st.lock();
+            let Place::Striped(layout) = &st.place else {
+                st.cut.clear();
+                return Ok(false);
+            };
+            let wanted = unstable_objects(inode, &st, layout);
+            let cut = std::mem::take(&mut st.cut);
+            (st.next_id, wanted, cut)
         };
         let gather = Gather::new();
         for (index, objects) in wanted {
@@ -199,7 +204,10 @@ impl Core {
         }
         let mut lost = false;
         for (index, answer) in gather.wait() {
-            let verifier = answer?;
+            let verifier = answer.inspect_err(|_| {
+                // Whichever it was, all are committed again.
+                inode.st.lock().cut.extend(&cut);
+            })?;
             let mut st = inode.st.lock();
             lost |= settle_commit(&mut st, index, upto, verifier);
             st.account(&self.budget);
@@ -225,11 +233,11 @@ fn take_off(st: &mut State, rpc: &Rpc) {
     }
 }
 
-/// The objects with unstable bytes, by OST.
+/// The objects with unstable bytes or an unstable end, by OST.
 fn unstable_objects(inode: &Inode, st: &State, layout: &Layout) -> BTreeMap<u32, Vec<ObjectId>> {
     let mut wanted: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
-    for (at, _) in st.unstable.iter() {
-        let (stripe, _) = layout.locate(at);
+    let written = st.unstable.iter().map(|(at, _)| layout.locate(at).0);
+    for stripe in written.chain(st.cut.iter().copied()) {
         let Some(ost) = layout.osts.get(usize::from(stripe)) else { continue };
         let objects = wanted.entry(*ost).or_default();
         let object = layout.object(inode.fid, stripe);

@@ -1,7 +1,10 @@
 //! Cutting, growing, punching and reserving.
 //!
-//! Role: objects first, then the MDT: a size on the MDT never promises bytes the objects do not
-//! have, and no object keeps bytes beyond a smaller size. `io` is held exclusively throughout.
+//! Role: a smaller size is durable on the MDT before the objects lose bytes that may have been
+//! synced; until the cut itself is durable the inode keeps the mark of a writer, so that after a
+//! crash the objects say how long the file is: it is as before or as after, never zeros or stale
+//! bytes (invariant 2). Everything else: objects first, then the MDT, so that a size on the MDT
+//! never promises bytes the objects do not have. `io` is held exclusively throughout.
 
 use std::sync::Arc;
 
@@ -77,18 +80,17 @@ impl Core {
         let _talk = talk(inode);
         let size = set.size;
         self.cut_memory(inode, size);
+        let shrinks = layout.filter(|_| size < old);
         let mut ops = vec![Op::SetAttr { fid: inode.fid, set: set.clone() }];
-        if let Some(layout) = &layout {
-            if size < old {
-                self.cut_objects(inode, layout, size, old)?;
-            }
-            let blocks = inode.st.lock().blocks_known();
-            if self.caching() && blocks.is_some() {
-                let report = SizeReport { size, exact: true, blocks, mtime: None, atime: None };
-                ops.push(Op::Report { fid: inode.fid, report });
-            }
+        if shrinks.is_some() {
+            ops.push(Op::BeginWrite { fid: inode.fid, size_hint: size });
+        } else if let Some(report) = self.size_report(inode, size) {
+            ops.push(Op::Report { fid: inode.fid, report });
         }
-        let attr = attr_of(last(self.mdt.compound(cred, ops)?)?)?;
+        let attr = match last(self.mdt.compound(cred, ops)?)? {
+            Res::Layout { attr, .. } => attr,
+            other => attr_of(other)?,
+        };
         {
             let mut guard = inode.st.lock();
             let st = &mut *guard;
@@ -104,7 +106,38 @@ impl Core {
                 st.unreported = true;
             }
         }
+        let attr = match shrinks {
+            Some(layout) => self.shorten(inode, &layout, size, old)?.unwrap_or(attr),
+            None => attr,
+        };
         self.settle(attr, epoch)
+    }
+
+    /// What the MDT hears of a new size of a striped file, when its blocks are known.
+    fn size_report(&self, inode: &Inode, size: u64) -> Option<SizeReport> {
+        let st = inode.st.lock();
+        let known = matches!(st.place, Place::Striped(_)) && self.caching();
+        let blocks = st.blocks_known().filter(|_| known)?;
+        Some(SizeReport { size, exact: true, blocks: Some(blocks), mtime: None, atime: None })
+    }
+
+    /// Cuts the objects of a file whose smaller size is durable on the MDT. Holds the right to talk.
+    fn shorten(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        size: u64,
+        old: u64,
+    ) -> Result<Option<Attr>, Errno> {
+        self.cut_objects(inode, layout, size, old)?;
+        if inode.st.lock().opens > 0 {
+            // The mark stays as long as the file is written; close and fsync commit the cut.
+            inode.st.lock().unreported |= self.caching();
+            return Ok(None);
+        }
+        self.commit(inode)?;
+        let Some(report) = self.size_report(inode, size) else { return Ok(None) };
+        attr_of(self.mdt.one(&own_cred(), Op::Report { fid: inode.fid, report })?).map(Some)
     }
 
     /// Shortens the objects that reach beyond `size`.
@@ -115,9 +148,12 @@ impl Core {
         size: u64,
         old: u64,
     ) -> Result<(), Errno> {
+        let reaches =
+            |stripe: u16| layout.object_size(stripe, size) < layout.object_size(stripe, old);
+        let stripes = 0..layout.osts.len() as u16;
+        inode.st.lock().cut.extend(stripes.filter(|stripe| reaches(*stripe)));
         self.each_object(inode, layout, P_TRUNCATE, |stripe| {
-            let at = layout.object_size(stripe, size);
-            (at < layout.object_size(stripe, old)).then_some((at, 0))
+            reaches(stripe).then(|| (layout.object_size(stripe, size), 0))
         })
     }
 
