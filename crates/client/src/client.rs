@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
+use crate::promises::Promises;
 use crate::registry::Registry;
 use crate::worker::{self, CLOSES_MAX, Closing, Task, WORKERS};
 use crate::{Listener, Stats};
@@ -62,7 +63,9 @@ impl Client {
         let sessions = connect::connect(&config, hooks.clone(), &counters)?;
         let (tasks, tasks_in) = unbounded();
         let (closings, closings_in) = bounded(CLOSES_MAX);
-        let core = Arc::new(make_core(config.options, sessions, counters, tasks, closings));
+        let promises = Arc::clone(&hooks.promises);
+        let core = make_core(config.options, sessions, counters, promises, tasks, closings);
+        let core = Arc::new(core);
         let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };
         threads.start(&core, inbox, tasks_in, closings_in)?;
         match find_root(&core, config.subdir.as_deref()) {
@@ -178,13 +181,14 @@ fn make_core(
     options: Options,
     sessions: Sessions,
     counters: Arc<Counters>,
+    promises: Arc<Promises>,
     tasks: Sender<Task>,
     closings: Sender<Closing>,
 ) -> Core {
     let grant = sessions.grant;
     Core {
         budget: Budget::new(&options),
-        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids)),
+        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids, promises)),
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
         counters,

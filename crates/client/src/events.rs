@@ -19,6 +19,7 @@ use crate::connect::ost_index;
 use crate::core::Core;
 use crate::inode::{Inode, Place};
 use crate::mdt::{last, own_cred};
+use crate::promises::Promises;
 
 /// How often a lost target is looked for at another address.
 const FOLLOW: Duration = Duration::from_millis(500);
@@ -38,6 +39,7 @@ pub(crate) enum Link {
 
 /// Where events are noted.
 pub(crate) struct Hooks {
+    pub(crate) promises: Arc<Promises>,
     pub(crate) leases: Sender<Lease>,
     pub(crate) links: Sender<Link>,
 }
@@ -52,7 +54,8 @@ pub(crate) fn hooks() -> (Arc<Hooks>, Inbox) {
     // Bounded by what servers may have outstanding: one call-back a lease, one event a loss.
     let (leases, leases_in) = unbounded();
     let (links, links_in) = unbounded();
-    (Arc::new(Hooks { leases, links }), Inbox { leases: leases_in, links: links_in })
+    let promises = Arc::default();
+    (Arc::new(Hooks { promises, leases, links }), Inbox { leases: leases_in, links: links_in })
 }
 
 impl Hooks {
@@ -85,6 +88,13 @@ impl Events for Hook {
 
     fn back(&self, welcome: &Welcome) {
         tracing::info!(target = %self.target, resumed = welcome.resumed, "back");
+        // Before anything is sent again: an fsync among it must not be answered as if all was well.
+        if !welcome.resumed
+            && ost_index(&self.target).is_none()
+            && let Ok(grant) = Grant::from_bytes(&welcome.data)
+        {
+            self.hooks.promises.restarted(grant.recovered);
+        }
         let event = Link::Back(self.target.clone(), Box::new(welcome.clone()));
         let _ = self.hooks.links.send(event);
     }

@@ -99,6 +99,8 @@ pub struct OpenFile {
     stream: Mutex<Stream>,
     /// How many failures of the file this open file has told, or came after.
     told: AtomicU64,
+    /// Losses of the MDT that were told.
+    losses: AtomicU64,
     released: AtomicBool,
 }
 
@@ -118,7 +120,9 @@ impl OpenFile {
     ) -> OpenFile {
         let told = AtomicU64::new(inode.st.lock().failures);
         let released = AtomicBool::new(false);
-        OpenFile { client, inode, handle, flags, stream: Mutex::default(), told, released }
+        let losses = AtomicU64::new(client.core().mdt.promises.losses());
+        let stream = Mutex::default();
+        OpenFile { client, inode, handle, flags, stream, told, losses, released }
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -232,7 +236,8 @@ impl OpenFile {
         self.usable()?;
         let outcome = self.core().fsync(&self.inode, datasync);
         let told = self.failure();
-        outcome.and(told)
+        let lost = self.core().mdt.promises.check(&self.losses);
+        outcome.and(told).and(lost)
     }
 
     /// The last descriptor is gone. Does not wait for servers; later calls answer EBADF.

@@ -31,6 +31,7 @@ mod locks;
 mod mdt;
 mod meta;
 mod ost;
+mod promises;
 mod push;
 mod ranges;
 pub mod raw;

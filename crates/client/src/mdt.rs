@@ -13,6 +13,7 @@ use proto::wire::List;
 use proto::{Errno, Fid, FidRange, Wire, ops};
 
 use crate::counters::Counters;
+use crate::promises::Promises;
 
 /// Below this many FIDs in hand the next range is asked for.
 const FIDS_LOW: u64 = 1024;
@@ -44,6 +45,7 @@ pub(crate) fn last(mut results: Vec<Res>) -> Result<Res, Errno> {
 pub(crate) struct Mdt {
     pub(crate) session: Arc<Session>,
     counters: Arc<Counters>,
+    pub(crate) promises: Arc<Promises>,
     fids: Mutex<Fids>,
 }
 
@@ -67,8 +69,13 @@ impl Fids {
     }
 }
 
-fn results(sent: usize, reply: Result<Reply, NetError>) -> Result<Vec<Res>, Errno> {
+fn results(
+    sent: usize,
+    reply: Result<Reply, NetError>,
+    promises: &Promises,
+) -> Result<Vec<Res>, Errno> {
     let reply = reply.map_err(|e| lost(&e))?;
+    promises.answered(reply.header.transno.get());
     reply.status()?;
     let decoded = CompoundReply::from_bytes(&reply.body).map_err(|why| {
         tracing::warn!(%why, "unreadable answer of the MDT");
@@ -83,9 +90,14 @@ fn results(sent: usize, reply: Result<Reply, NetError>) -> Result<Vec<Res>, Errn
 }
 
 impl Mdt {
-    pub(crate) fn new(session: Arc<Session>, counters: Arc<Counters>, grant: FidRange) -> Mdt {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        counters: Arc<Counters>,
+        grant: FidRange,
+        promises: Arc<Promises>,
+    ) -> Mdt {
         let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
-        Mdt { session, counters, fids: Mutex::new(fids) }
+        Mdt { session, counters, promises, fids: Mutex::new(fids) }
     }
 
     fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
@@ -97,7 +109,8 @@ impl Mdt {
     pub(crate) fn compound(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
         let sent = ops.len();
         let body = self.body(cred, ops);
-        results(sent, self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()))
+        let reply = self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new());
+        results(sent, reply, &self.promises)
     }
 
     /// Runs one operation.
@@ -110,7 +123,7 @@ impl Mdt {
         let body = self.body(cred, vec![op]);
         match self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()) {
             Err(NetError::Timeout { .. }) => Ok(None),
-            reply => last(results(1, reply)?).map(Some),
+            reply => last(results(1, reply, &self.promises)?).map(Some),
         }
     }
 
@@ -123,7 +136,8 @@ impl Mdt {
     ) {
         let sent = ops.len();
         let body = self.body(cred, ops);
-        let done = Box::new(move |reply| done(results(sent, reply)));
+        let promises = Arc::clone(&self.promises);
+        let done = Box::new(move |reply| done(results(sent, reply, &promises)));
         self.session.submit(ops::mds::COMPOUND, body, Vec::new(), done);
     }
 

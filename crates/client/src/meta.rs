@@ -325,7 +325,7 @@ impl Client {
             self.core().fsync(&inode, false)?;
         }
         match self.ask(&own_cred(), Op::Sync {})? {
-            Res::Done {} => Ok(()),
+            Res::Done {} => self.core().mdt.promises.check_fid(fid),
             _ => Err(Errno::EPROTO),
         }
     }

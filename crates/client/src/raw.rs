@@ -45,7 +45,7 @@ impl MdsSession {
         let grant = Grant::from_bytes(&session.welcome().data)
             .map_err(|e| fail(net::NetError::Protocol(e.to_string())))?;
         let counters = Arc::new(Counters::default());
-        Ok(MdsSession { mdt: Arc::new(Mdt::new(session, counters, grant.fids)) })
+        Ok(MdsSession { mdt: Arc::new(Mdt::new(session, counters, grant.fids, Arc::default())) })
     }
 
     /// Runs operations as one message; what each answered, up to the first that failed.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use proto::mds::{Op, Res, SizeReport};
-use proto::{Attr, Errno, MAX_FILE_SIZE};
+use proto::{Attr, Errno, Fid, MAX_FILE_SIZE};
 
 use crate::core::Core;
 use crate::inode::{Inode, Place, State, Talk, talk};
@@ -236,7 +236,10 @@ impl Core {
         }
         let failed = self.failed.lock().take();
         match self.mdt.one(&own_cred(), Op::Sync {}) {
-            Ok(Res::Done {}) => outcome.and(failed.map_or(Ok(()), Err)),
+            Ok(Res::Done {}) => {
+                let lost = self.mdt.promises.check_fid(Fid::NONE);
+                outcome.and(failed.map_or(Ok(()), Err)).and(lost)
+            }
             Ok(_) => Err(Errno::EPROTO),
             Err(e) => Err(e),
         }

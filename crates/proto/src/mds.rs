@@ -48,6 +48,9 @@ crate::wire_struct! {
         dom_limit: u32,
         /// Open handles of the session that the server still knows (after `resume`).
         handles: List<u64>,
+        /// Last transaction number that was durable when the server started: what it answered
+        /// under later ones before that is lost.
+        recovered: u64,
     }
     /// A call-back of an MDT ([`crate::ops::callback::RECALL`]).
     Recall {

@@ -45,7 +45,8 @@ impl Service for Mdt {
             s.renew_sequences();
             let sole = !observer && s.sole_on_open(id);
             let handles = List(s.ns.opens.handles(id).into_iter().map(|h| h.0).collect());
-            Grant { fids: fids.unwrap_or(none), sole, dom_limit: s.ns.dom_limit, handles }
+            let (fids, dom_limit) = (fids.unwrap_or(none), s.ns.dom_limit);
+            Grant { fids, sole, dom_limit, handles, recovered: self.store.info().last }
         });
         Ok(grant.to_bytes())
     }
