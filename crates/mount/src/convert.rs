@@ -99,9 +99,6 @@ pub fn set_attr(s: &fuse::SetAttr) -> SetAttr {
     if s.size.is_some() {
         set(S_SIZE);
     }
-    if s.kill_suidgid {
-        set(S_KILL_SUID);
-    }
     match s.atime {
         Some(SetTime::Now) => set(S_ATIME_NOW),
         Some(SetTime::At(_)) => set(S_ATIME),

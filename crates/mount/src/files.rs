@@ -13,7 +13,7 @@ use fuse::{
     WriteIn, open_flags,
 };
 use proto::attr::*;
-use proto::mds::{C_EXCL, C_TRUNC, Cred};
+use proto::mds::{C_EXCL, C_TRUNC};
 
 use crate::caches::Mark;
 use crate::convert::{cred, entry, errno, name_errno};
@@ -31,7 +31,7 @@ impl PinstripeFs {
         let mark = self.caches.mark();
         let file = self.client.open(&cred(req), fid, flags).map_err(errno)?;
         if o.kill_suidgid {
-            self.kill_suid(&cred(req), &file)?;
+            self.kill_suid(req, &file)?;
         }
         self.opened(file, flags, mark)
     }
@@ -84,7 +84,7 @@ impl PinstripeFs {
             return Err(not_a_file(&made.attr));
         };
         if c.kill_suidgid && !made.created {
-            self.kill_suid(&cred, &file)?;
+            self.kill_suid(req, &file)?;
         }
         let open = self.opened(file, flags, mark)?;
         Ok(Created { entry: entry(&self.caches, &made.attr, mark), open })
@@ -105,7 +105,7 @@ impl PinstripeFs {
     ) -> Result<u32, Errno> {
         let h = self.handles.get(w.fh)?;
         if w.kill_suidgid {
-            self.kill_suid(&cred(req), &h.file)?;
+            self.kill_suid(req, &h.file)?;
         }
         let len = data.len();
         let append = w.flags as i32 & libc::O_APPEND != 0 && !w.from_cache;
@@ -129,10 +129,12 @@ impl PinstripeFs {
     }
 
     /// A write by somebody without the privilege takes set-uid, set-gid and file capabilities.
-    fn kill_suid(&self, cred: &Cred, file: &OpenFile) -> Result<(), Errno> {
+    fn kill_suid(&self, req: &Request, file: &OpenFile) -> Result<(), Errno> {
+        let cred = &cred(req);
         let attr = file.attr().map_err(errno)?;
-        if attr.mode & 0o6000 != 0 {
-            let set = SetAttr { valid: S_KILL_SUID, ..SetAttr::none() };
+        let left = without_suid(req, &attr);
+        if left != attr.mode {
+            let set = SetAttr { valid: S_MODE, mode: left, ..SetAttr::none() };
             self.client.setattr(cred, file.fid(), set, Some(file)).map_err(errno)?;
         }
         if attr.flags & A_HAS_XATTR != 0 {
@@ -158,10 +160,13 @@ impl PinstripeFs {
             None => None,
         };
         // chown(2) takes set-uid and set-gid from what is no directory, whoever calls it.
-        if set.valid & (S_UID | S_GID) != 0 && set.valid & S_MODE == 0 {
-            let attr = self.client.getattr(&cred(req), fid).map_err(errno)?;
-            if attr.kind() == FileKind::File {
-                set.valid |= S_KILL_SUID;
+        let chown = set.valid == 0 || set.valid & (S_UID | S_GID) != 0;
+        if (chown || s.kill_suidgid) && set.valid & S_MODE == 0 {
+            let attr = self.stat(req, node)?;
+            let left = without_suid(req, &attr);
+            if !attr.is_dir() && left != attr.mode {
+                set.valid |= S_MODE;
+                set.mode = left;
             }
         }
         let mark = self.caches.mark();
@@ -269,4 +274,27 @@ fn apply(a: &mut Attr, set: &SetAttr) {
         }
     }
     a.ctime = now;
+}
+
+/// The mode after a write, a truncation or a change of owner (Linux's `setattr_should_drop_sgid`):
+/// set-uid goes; set-gid goes where the group may execute, or the caller is neither privileged nor
+/// a member of the group.
+fn without_suid(req: &Request, attr: &Attr) -> u32 {
+    let mut mode = attr.mode & !0o4000;
+    let foreign = || req.uid() != 0 && !in_group(req, attr.gid);
+    if mode & 0o2000 != 0 && (mode & 0o010 != 0 || foreign()) {
+        mode &= !0o2000;
+    }
+    mode
+}
+
+/// Whether the caller is in a group; its further groups are its kernel's to tell.
+fn in_group(req: &Request, gid: u32) -> bool {
+    if req.gid() == gid || req.supp_groups().contains(&gid) {
+        return true;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", req.pid()));
+    let status = status.unwrap_or_default();
+    let groups = status.lines().find_map(|l| l.strip_prefix("Groups:"));
+    groups.is_some_and(|g| g.split_whitespace().any(|n| n.parse() == Ok(gid)))
 }

@@ -72,7 +72,8 @@ impl PinstripeFs {
         }
     }
 
-    fn stat(&self, req: &Request, node: u64) -> Result<proto::Attr> {
+    /// Attributes, also of what was removed here and is still held.
+    pub(crate) fn stat(&self, req: &Request, node: u64) -> Result<proto::Attr> {
         match self.client.getattr(&cred(req), self.caches.fid(node)) {
             Ok(a) => Ok(a),
             Err(proto::Errno::ESTALE) => {

@@ -62,7 +62,7 @@ pub(super) fn write(
     i.size = if data.is_empty() { size } else { size.max(end) };
     i.mtime = mtime.unwrap_or(now);
     // As with a report: the writer knows when the data changed.
-    let ctime = i.ctime.max(i.mtime);
+    let ctime = i.ctime.max(i.mtime.min(now));
     i.touch(if mtime.is_some() { ctime } else { now });
     Ok(Res::Attr { attr: i.attr(fid) })
 }

@@ -53,7 +53,9 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     new.version += 1;
     if changed {
         // The inode changed when its data did, which the writer knows, not when this came.
-        new.ctime = new.ctime.max(rep.mtime.unwrap_or(r.txn.now));
+        // (A time set by hand may lie in the future.)
+        let now = r.txn.now;
+        new.ctime = new.ctime.max(rep.mtime.map_or(now, |t| t.min(now)));
     }
     if clears {
         r.then(Effect::Unmark(fid));
