@@ -72,13 +72,13 @@ fn creates_stop_before_the_store_does_and_deletes_make_room() {
         let n = fill(&c, round);
         println!("{n} files");
         assert!(n > 100, "{n}");
-        // What was answered becomes durable.
-        c.sync();
+        // What was answered becomes durable, at the latest when the engine has made room for it.
+        common::until(|| c.one(Op::Sync {}).is_ok());
         for e in c.entries(Fid::ROOT, 60_000) {
             let unlink = Op::Unlink { dir: Fid::ROOT, name: e.name, rmdir: false };
             c.one(unlink).unwrap();
         }
-        c.sync();
+        common::until(|| c.one(Op::Sync {}).is_ok());
         // The engine gives the room back as it compacts.
         common::until(|| c.status()["full"] == false);
     }
