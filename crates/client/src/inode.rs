@@ -185,6 +185,11 @@ impl State {
             && !self.talking
     }
 
+    /// Whether there are inline bytes the MDT does not have.
+    pub(crate) fn has_inline_dirty(&self) -> bool {
+        matches!(&self.place, Place::Inline(i) if i.dirty.is_some())
+    }
+
     /// Whether size and times here are newer than the MDT's.
     pub(crate) fn is_ahead(&self) -> bool {
         self.held.dirty > 0 || self.unreported || self.mtime.is_some()

@@ -200,6 +200,7 @@ impl Core {
         let len = data.len() as u64;
         for _ in 0..MOVE_TRIES {
             let io = inode.io.read();
+            self.tell_inline(inode)?;
             let offset = match at {
                 At::Offset(offset) => offset,
                 At::End => self.size_now(inode)?,
@@ -224,7 +225,9 @@ impl Core {
                         let mut st = inode.st.lock();
                         st.learn(&attr, 0);
                         st.size = attr.size;
-                        st.place = Place::Unknown;
+                        if !st.has_inline_dirty() {
+                            st.place = Place::Unknown;
+                        }
                         st.unsynced = true;
                         return Ok(offset);
                     }
@@ -238,6 +241,15 @@ impl Core {
             self.grow(inode, offset + len)?;
         }
         Err(Errno::EIO)
+    }
+
+    /// Inline bytes written under a lease that is being given back: the MDT must have them before
+    /// anything is done without it, which begins with what the MDT holds.
+    fn tell_inline(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if self.caching() || !inode.st.lock().has_inline_dirty() {
+            return Ok(());
+        }
+        self.tell(inode, false, false)
     }
 
     /// Tells the MDT what a write without a lease did.
@@ -270,6 +282,7 @@ impl Core {
     /// Gives an inline file objects; holds `io` exclusively.
     pub(crate) fn grow(self: &Arc<Core>, inode: &Arc<Inode>, hint: u64) -> Result<(), Errno> {
         self.load(inode)?;
+        self.tell_inline(inode)?;
         // Inline bytes on their way to the MDT arrive before it decides whether it holds any.
         let _talk = talk(inode);
         let mut old = match &inode.st.lock().place {
