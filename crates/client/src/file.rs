@@ -224,8 +224,11 @@ impl OpenFile {
         self.usable()?;
         let core = self.core();
         core.drain(&self.inode);
-        if core.careful.load(SeqCst) || !core.caching() {
-            core.tell(&self.inode, false, false)?;
+        let shared = !core.caching();
+        if core.careful.load(SeqCst) || shared {
+            // Among others the size is told before close(2) returns: told later, with the last
+            // close, it could undo a truncation that came after it.
+            core.tell(&self.inode, shared, false)?;
             core.careful.store(false, SeqCst);
         }
         self.failure()
