@@ -91,7 +91,13 @@ fn creates_stop_before_the_store_does_and_deletes_make_room() {
     remove_all(&c);
     // The engine gives the room back as it compacts.
     common::until(|| c.status()["full"] == false);
-    assert_eq!(fill(&c, 1, 1000), 1000, "there is room again");
+    // There is room again, for a while at a time at first.
+    let (mut round, mut made) = (0, 0);
+    common::until(|| {
+        round += 1;
+        made += fill(&c, round, 1000 - made);
+        made == 1000
+    });
     remove_all(&c);
     c.session.close();
     server.shutdown();
