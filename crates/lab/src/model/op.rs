@@ -358,6 +358,15 @@ impl Op {
         }
     }
 
+    /// True if the answer depends on locks that others hold, and asking again changes nothing.
+    pub fn asks_for_lock(&self) -> bool {
+        match self {
+            Op::Flock { op, .. } | Op::RangeLock { op, .. } => *op != LockOp::Unlock,
+            Op::TestLock { .. } => true,
+            _ => false,
+        }
+    }
+
     /// True if the operation can change no mtime or ctime even when it succeeds.
     pub fn reads_only(&self) -> bool {
         matches!(
