@@ -102,7 +102,7 @@ impl Mdt {
 
     fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
         self.counters.compound(&ops);
-        Compound { cred: cred.clone(), ops: List(ops) }.to_bytes()
+        Compound::new(cred.clone(), ops).to_bytes()
     }
 
     /// Runs a compound; results up to the first failure (which is among them).

@@ -36,7 +36,7 @@ impl net::Events for Obliging {
 
 fn body(op: Op) -> Vec<u8> {
     let cred = Cred { uid: 0, gid: 0, groups: List(vec![]) };
-    Compound { cred, ops: List(vec![op]) }.to_bytes()
+    Compound::new(cred, vec![op]).to_bytes()
 }
 
 impl Client {

@@ -128,7 +128,7 @@ proptest! {
             Op::Unlink { dir: Fid::ROOT, name: b"g".to_vec(), rmdir: false },
         ];
         let cred = Cred { uid: 1, gid: 1, groups: List(vec![]) };
-        let mut body = Compound { cred, ops: List(ops) }.to_bytes();
+        let mut body = Compound::new(cred, ops).to_bytes();
         for (at, v) in at {
             let at = at % body.len();
             body[at] = v;

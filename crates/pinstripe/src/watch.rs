@@ -34,7 +34,7 @@ impl Watch {
     /// Asks one thing.
     pub fn ask(&self, op: Op) -> Result<Res, Errno> {
         let cred = Cred { uid: 0, gid: 0, groups: List(Vec::new()) };
-        let body = Compound { cred, ops: List(vec![op]) }.to_bytes();
+        let body = Compound::new(cred, vec![op]).to_bytes();
         let reply = self.0.call(ops::mds::COMPOUND, body, Vec::new()).map_err(|e| e.errno())?;
         reply.status()?;
         let answer = CompoundReply::from_bytes(&reply.body).map_err(|_| Errno::EPROTO)?;

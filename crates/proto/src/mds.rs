@@ -30,6 +30,11 @@ crate::wire_struct! {
     Compound {
         /// On whose behalf.
         cred: Cred,
+        /// `CF_*`.
+        flags: u8,
+        /// When each operation happened at the client, for those done there before they were sent;
+        /// empty: when the MDT runs them.
+        at: List<TimeSpec>,
         /// At most [`MAX_OPS`].
         ops: List<Op>,
     }
@@ -37,6 +42,25 @@ crate::wire_struct! {
     CompoundReply {
         /// In order.
         results: List<Res>,
+        /// What the client may cache from now on, until it is called back.
+        leases: List<Lease>,
+    }
+    /// A right to cache something of an inode.
+    Lease {
+        /// Which inode.
+        fid: Fid,
+        /// `LS_*`.
+        bits: u8,
+    }
+    /// A call-back of an MDT ([`crate::ops::callback::LEASES`]): answered when all of it is given
+    /// back, with what was changed under it sent before.
+    LeaseRecall {
+        /// What is to be given back; bits the client does not have (any more) are given back
+        /// already.
+        back: List<Lease>,
+        /// Files whose size and times are only asked for: the client reports them and keeps its
+        /// lease.
+        glimpse: List<Fid>,
     }
     /// What an MDT says when a session opens ([`crate::mgs::Welcome::data`]).
     Grant {
@@ -101,6 +125,27 @@ crate::wire_struct! {
         pid: u32,
     }
 }
+
+/// Compound: operations after one that failed run too (each stands for itself).
+pub const CF_CONTINUE: u8 = 1;
+/// Compound: the client wants leases on what the answer tells of.
+pub const CF_LEASES: u8 = 2;
+
+/// Lease: names of a directory, present and absent, and its listing.
+pub const LS_LOOKUP: u8 = 1;
+/// Lease: attributes and extended attributes.
+pub const LS_ATTR: u8 = 2;
+/// Lease: open and close for reading without telling the MDT (called back before the inode goes).
+pub const LS_OPEN: u8 = 4;
+/// Lease: layout.
+pub const LS_LAYOUT: u8 = 8;
+/// Lease: data, size and times for reading.
+pub const LS_READ: u8 = 16;
+/// Lease: nobody else has anything of this inode: data, size and attributes may be changed here
+/// first.
+pub const LS_WRITE: u8 = 32;
+/// Lease: nobody else has anything of this directory: its names may be changed here first.
+pub const LS_DIRX: u8 = 64;
 
 /// Give back the SOLE lease: another client is there.
 pub const R_SOLE_END: u8 = 1;
@@ -234,6 +279,10 @@ crate::wire_enum! {
         29 => FidToPath { fid: Fid },
         /// State of the target as JSON, for `status`: [`Res::Data`].
         30 => Status { },
+        /// Gives leases back unasked (those used longest ago first): [`Res::Done`].
+        31 => Release { leases: List<Lease> },
+        /// Asks for a lease by name; what was granted is in the answer's `leases`: [`Res::Attr`].
+        32 => Lease { fid: Fid, bits: u8 },
     }
 }
 
@@ -287,6 +336,13 @@ crate::wire_struct! {
     }
 }
 
+impl Compound {
+    /// Operations of now, without a wish for leases.
+    pub fn new(cred: Cred, ops: Vec<Op>) -> Compound {
+        Compound { cred, flags: 0, at: List(Vec::new()), ops: List(ops) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,12 +353,15 @@ mod tests {
     fn golden_bytes_of_a_compound() {
         let c = Compound {
             cred: Cred { uid: 1, gid: 2, groups: List(vec![3]) },
+            flags: CF_LEASES,
+            at: List(vec![TimeSpec { sec: 7, nsec: 8 }]),
             ops: List(vec![
                 Op::Lookup { dir: Fid::new(5, 6), name: b"ab".to_vec() },
                 Op::Open { fid: Fid::CURRENT, flags: O_READ, handle: 0 },
             ]),
         };
-        let mut expect = vec![1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0];
+        let mut expect = vec![1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 2];
+        expect.extend([1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0, 0]);
         expect.extend([1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b']);
         expect.push(10);
         expect.extend([0xff; 12]);

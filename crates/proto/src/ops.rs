@@ -54,4 +54,6 @@ pub mod oss {
 pub mod callback {
     /// Gives back leases; body [`crate::mds::Recall`]. Answered when given back.
     pub const RECALL: u16 = 0x0401;
+    /// Gives back leases of inodes; body [`crate::mds::LeaseRecall`]. Answered when given back.
+    pub const LEASES: u16 = 0x0402;
 }

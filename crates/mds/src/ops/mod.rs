@@ -34,7 +34,8 @@ use crate::txn::Step;
 pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
     match op {
         Op::Lookup { dir, name } => lookup::run(r, *dir, name),
-        Op::GetAttr { fid } => getattr::run(r, *fid),
+        // The lease itself is the server's to grant.
+        Op::GetAttr { fid } | Op::Lease { fid, .. } => getattr::run(r, *fid),
         Op::SetAttr { fid, set } => setattr::run(r, *fid, set),
         Op::Create { .. } => create::run(r, op),
         Op::Link { fid, dir, name } => link::run(r, *fid, *dir, name),
@@ -69,6 +70,7 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
         | Op::Lock { .. }
         | Op::TestLock { .. }
         | Op::CancelLock { .. }
+        | Op::Release { .. }
         | Op::Status {} => Err(Errno::EOPNOTSUPP.into()),
     }
 }
@@ -105,6 +107,8 @@ pub fn changes(op: &Op) -> bool {
             | Op::TestLock { .. }
             | Op::CancelLock { .. }
             | Op::FidToPath { .. }
+            | Op::Release { .. }
+            | Op::Lease { .. }
             | Op::Status {}
     )
 }

@@ -57,6 +57,9 @@ impl Service for Mdt {
             return reply.send(Response::error(Errno::EOPNOTSUPP));
         }
         let compound = match Compound::from_bytes(&request.body) {
+            Ok(c) if !c.at.0.is_empty() && c.at.0.len() != c.ops.0.len() => {
+                return reply.send(Response::error(Errno::EBADMSG));
+            }
             Ok(c) if c.ops.0.len() <= MAX_OPS => c,
             Ok(_) => return reply.send(Response::error(Errno::E2BIG)),
             Err(e) => {

@@ -217,20 +217,20 @@ impl State {
             return self.fail(task, errno);
         }
         while let Some(op) = task.op() {
-            match self.holds_back(op) {
-                Ok(false) => {}
+            let special = match self.holds_back(op) {
+                Ok(false) => self.special(session, task.current, op),
                 Ok(true) => {
                     self.suspend(&task);
                     return self.stalled.push_back(task);
                 }
-                Err(e) => return self.fail_op(task, e),
-            }
-            let res = match self.special(session, task.current, op) {
+                Err(e) => Some(Special::Result(failed(e))),
+            };
+            let res = match special {
                 Some(Special::Waits(place)) => return self.wait(task, place),
                 Some(Special::Result(res)) => res,
                 None => match self.one(session, &mut task) {
                     Ok(res) => res,
-                    Err(Stop::Errno(e)) => Res::Failed { errno: e.0 as u16 },
+                    Err(Stop::Errno(e)) => failed(e),
                     // Links are read from the store: first everything must be there.
                     Err(Stop::Miss(Need::Links(_))) if !task.flushed => {
                         task.flushed = true;
@@ -276,7 +276,8 @@ impl State {
     fn one(&mut self, session: u64, task: &mut Task) -> Result<Res, Stop> {
         self.ns.links = task.links.take();
         let Some(op) = task.op() else { return Err(Errno::EINVAL.into()) };
-        let now = self.options.clock.now();
+        let now = task.compound.at.0.get(task.next).copied();
+        let now = now.unwrap_or_else(|| self.options.clock.now());
         let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now);
         // A further miss may still need them.
         task.links = self.ns.links.take();
@@ -307,7 +308,7 @@ impl State {
 
     /// Ends a task with a failure of the operation it stands at.
     pub fn fail_op(&mut self, mut task: Task, errno: Errno) {
-        task.add(Res::Failed { errno: errno.0 as u16 });
+        task.add(failed(errno));
         self.finish(task);
     }
 
@@ -319,9 +320,7 @@ impl State {
     /// Operations that wait or concern the session.
     fn special(&mut self, session: u64, current: Fid, op: &Op) -> Option<Special> {
         let name = |fid: Fid| if fid == Fid::CURRENT { current } else { fid };
-        let result = |r: Result<Res, Errno>| {
-            Some(Special::Result(r.unwrap_or_else(|e| Res::Failed { errno: e.0 as u16 })))
-        };
+        let result = |r: Result<Res, Errno>| Some(Special::Result(r.unwrap_or_else(failed)));
         match op {
             Op::Sync {} if self.transno <= self.committed => result(Ok(Res::Done {})),
             Op::Sync {} if self.gives_up() => result(Err(Errno::ENOSPC)),
@@ -360,6 +359,8 @@ impl State {
                     Err(e) => result(Err(e)),
                 }
             }
+            // Leases come later: nothing is given back that was not given.
+            Op::Release { .. } => result(Ok(Res::Done {})),
             _ => None,
         }
     }
@@ -385,6 +386,10 @@ impl State {
     pub fn garbage_waiting(&self) -> usize {
         self.garbage.iter().map(|g| g.1.len()).sum::<usize>() + self.ns.garbage.len()
     }
+}
+
+fn failed(errno: Errno) -> Res {
+    Res::Failed { errno: errno.0 as u16 }
 }
 
 #[allow(clippy::large_enum_variant, reason = "lives for one step")]

@@ -2,7 +2,8 @@
 
 use crate::record::Home;
 use net::{Responder, SessionRef};
-use proto::mds::{Compound, Op, OpenInfo, Res};
+use proto::mds::{CF_CONTINUE, Compound, Lease, Op, OpenInfo, Res};
+use proto::wire::List;
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
 /// A compound being run; it may step aside between operations.
@@ -49,17 +50,18 @@ impl Task {
         for r in &self.results {
             e.put(r);
         }
+        e.put(&List::<Lease>(Vec::new()));
         e.0
     }
 
-    /// Adds a result; whether the compound ends here. An answer too long for a message ends it.
+    /// Adds a result; whether the compound ends here: with a failure, unless each operation stands
+    /// for itself. An answer too long for a message ends it in any case.
     pub fn add(&mut self, res: Res) -> bool {
         self.bytes += bytes(&res);
-        let res = match self.bytes > MAX_BODY as usize - 1024 {
-            true => Res::Failed { errno: Errno::E2BIG.0 as u16 },
-            false => res,
-        };
-        let ends = matches!(res, Res::Failed { .. });
+        let long = self.bytes > MAX_BODY as usize - 1024;
+        let res = if long { Res::Failed { errno: Errno::E2BIG.0 as u16 } } else { res };
+        let goes_on = self.compound.flags & CF_CONTINUE != 0;
+        let ends = long || (matches!(res, Res::Failed { .. }) && !goes_on);
         self.results.push(res);
         ends
     }

@@ -79,7 +79,7 @@ pub fn until(mut f: impl FnMut() -> bool) {
 
 pub fn body(ops: Vec<Op>) -> Vec<u8> {
     let cred = Cred { uid: 10, gid: 20, groups: List(vec![]) };
-    Compound { cred, ops: List(ops) }.to_bytes()
+    Compound::new(cred, ops).to_bytes()
 }
 
 pub struct Client {
