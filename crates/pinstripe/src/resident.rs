@@ -108,6 +108,9 @@ impl Resident {
     fn own_params(&self) -> Vec<Param> {
         let fixed = |name: String, value: String| Param { name, value, writable: false };
         let mut all = Vec::new();
+        if let Some(client) = self.client.get() {
+            all.extend(counted(&client.stats()).into_iter().map(|(n, v)| fixed(n, v.to_string())));
+        }
         if let Some(node) = &self.node {
             let stats = node.server().stats();
             all.extend(
@@ -125,6 +128,24 @@ impl Resident {
         }
         all
     }
+}
+
+/// A client's counters under the names Lustre's users know: `mdc` talks to the MDT, `osc` to the
+/// OSTs, `llite` is the mount.
+fn counted(stats: &client::Stats) -> Vec<(String, u64)> {
+    let mut all = vec![
+        ("mdc.messages".into(), stats.mds_messages),
+        ("osc.messages".into(), stats.oss_messages.values().sum()),
+        ("osc.bytes_written".into(), stats.bytes_written),
+        ("osc.bytes_read".into(), stats.bytes_read),
+        ("osc.cur_dirty_bytes".into(), stats.dirty_bytes),
+        ("osc.uncommitted_bytes".into(), stats.uncommitted_bytes),
+        ("llite.read_ahead_bytes".into(), stats.read_ahead_bytes),
+        ("llite.inodes".into(), stats.inodes),
+    ];
+    all.extend(stats.mds_ops.iter().map(|(verb, n)| (format!("mdc.stats.{verb}"), *n)));
+    all.extend(stats.oss_messages.iter().map(|(kind, n)| (format!("osc.stats.{kind}"), *n)));
+    all
 }
 
 /// The credentials of a process that asks for itself.

@@ -4,6 +4,7 @@
 
 mod data;
 mod mds;
+mod rpc;
 mod systems;
 mod table;
 mod trees;
@@ -20,7 +21,7 @@ use table::{Row, Table};
 #[derive(clap::Args)]
 pub struct Bench {
     /// Names of workloads, or parts of them; all when none is given. `mds` alone measures a
-    /// metadata target with 1 to 8,192 sessions
+    /// metadata target with 1 to 8,192 sessions, `rpc` alone counts the messages of a small job
     names: Vec<String>,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 3)]
@@ -78,10 +79,10 @@ pub struct Sizes {
 pub fn run(bench: Bench) -> Result<()> {
     if let Some(settings) = &bench.inner {
         let cx = Cx::new(serde_json::from_str(settings)?);
-        return if bench.names == ["mds"] {
-            mds::measure(&bench, &cx)
-        } else {
-            measure(&bench, cx)
+        return match &bench.names[..] {
+            [one] if one == "mds" => mds::measure(&bench, &cx),
+            [one] if one == "rpc" => rpc::measure(&bench, &cx),
+            _ => measure(&bench, cx),
         };
     }
     let scratch = bench.scratch.join(format!("px-{}", std::process::id()));
