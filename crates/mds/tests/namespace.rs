@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{DIR, FILE, Solo};
+use common::{DIR, FILE, Solo, check};
+use proto::attr::{S_MTIME, SetAttr};
 use proto::mds::*;
-use proto::{Errno, Fid};
+use proto::{Errno, Fid, TimeSpec};
 use store::memory::MemoryDisk;
 
 #[test]
@@ -136,4 +137,23 @@ fn two_clients_share_only_after_the_lease_is_back() {
     let b = s.client();
     assert!(!b.grant.sole);
     assert_eq!(b.lookup(Fid::ROOT, "f").unwrap().fid, f);
+}
+
+#[test]
+fn data_that_comes_after_a_time_was_set_by_hand_does_not_move_ctime() {
+    let disk = MemoryDisk::new();
+    let solo = Solo::new(&disk);
+    let c = solo.client();
+    // In the future: the past could not move ctime anyway.
+    let mtime = TimeSpec { sec: 4_294_967_296, nsec: 5 };
+    let f = c.make(Fid::ROOT, "f", FILE).unwrap();
+    let set = SetAttr { valid: S_MTIME, mtime, ..SetAttr::none() };
+    c.one(Op::SetAttr { fid: f, set }).unwrap();
+    let before = c.attr(f).unwrap();
+    let data = bytes::Bytes::from_static(b"123456789");
+    let mtime = Some(mtime);
+    c.one(Op::WriteInline { fid: f, offset: 0, data, cut: None, mtime }).unwrap();
+    let after = c.attr(f).unwrap();
+    assert_eq!((after.size, Some(after.mtime), after.ctime), (9, mtime, before.ctime));
+    check(&disk, solo, &[c]);
 }

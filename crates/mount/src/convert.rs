@@ -67,7 +67,7 @@ pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
 /// A name's node; the kernel now knows it once more.
 pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
     let node = caches.node(a.fid);
-    caches.nodes.told(node);
+    caches.nodes.told(node, a.kind());
     caches.learn(a, mark);
     let ttl = caches.ttl(mark);
     Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr: attr(caches, a) }

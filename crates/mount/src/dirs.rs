@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuse::{DirBuf, DirPlusBuf, Entry, Errno, Request};
 use proto::Fid;
 
-use crate::convert::{cred, entry, errno};
+use crate::convert::{cred, entry, name_errno};
 use crate::fs::PinstripeFs;
 
 /// Cookie after `.`; hashes leave the numbers below 16 free.
@@ -58,7 +58,8 @@ impl PinstripeFs {
         let dir: Fid = self.caches.fid(node);
         loop {
             let part = self.client.readdir(&cred(req), dir, cookie, ask(size), false);
-            let part = part.map_err(errno)?;
+            // A directory that is gone has no names.
+            let part = part.map_err(name_errno)?;
             for e in &part.entries {
                 let ino = self.caches.node(e.fid);
                 if !buf.add(ino, e.cookie, e.kind.mode_bits(), OsStr::from_bytes(&e.name)) {
@@ -90,7 +91,8 @@ impl PinstripeFs {
         loop {
             let mark = self.caches.mark();
             let part = self.client.readdir(&cred(req), dir, cookie, ask(size), true);
-            let part = part.map_err(errno)?;
+            // A directory that is gone has no names.
+            let part = part.map_err(name_errno)?;
             for e in &part.entries {
                 let name = OsStr::from_bytes(&e.name);
                 let added = match &e.attr {

@@ -29,7 +29,7 @@ impl PinstripeFs {
         let fid = self.caches.fid(node);
         let flags = OpenFlags::from_libc(o.flags as i32);
         let mark = self.caches.mark();
-        let file = self.client.open(&cred(req), fid, flags).map_err(errno)?;
+        let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(e))?;
         if o.kill_suidgid {
             self.kill_suid(req, &file)?;
         }
@@ -165,6 +165,12 @@ impl PinstripeFs {
             let attr = self.stat(req, node)?;
             let left = without_suid(req, &attr);
             if !attr.is_dir() && left != attr.mode {
+                // chown(-1, -1): the kernel leaves out that only the owner changes the mode. But
+                // what it sends before a stranger's write looks the same.
+                let stranger = req.uid() != 0 && req.uid() != attr.uid;
+                if set.valid == 0 && stranger && !self.handles.written(fid) {
+                    return Err(Errno::new(libc::EPERM));
+                }
                 set.valid |= S_MODE;
                 set.mode = left;
             }
@@ -177,7 +183,7 @@ impl PinstripeFs {
             // ever see it.
             Err(proto::Errno::ESTALE) => {
                 let attr = self.caches.nodes.change(node, |a| apply(a, &set));
-                Ok((attr.ok_or(Errno::new(libc::ESTALE))?, mark))
+                Ok((attr.ok_or_else(|| self.lost(proto::Errno::ESTALE))?, mark))
             }
             Err(e) => Err(errno(e)),
         }

@@ -12,6 +12,7 @@ use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 use crate::caches::Caches;
 use crate::convert::{absent, attr, attr_out, cred, entry, errno, name_errno, rdev, time};
 use crate::handles::Handles;
+use crate::holds::{OpenDirs, Races, What};
 use crate::locks::{Owners, Waits, note_owner};
 
 /// Block size shown by statfs, bytes.
@@ -27,6 +28,8 @@ pub struct PinstripeFs {
     /// Somebody uses fcntl locks here: from now on every close is announced, because the close of
     /// any descriptor of a file ends its process's locks.
     pub(crate) posix_locks: AtomicBool,
+    pub(crate) races: Races,
+    pub(crate) open_dirs: OpenDirs,
 }
 
 impl PinstripeFs {
@@ -39,6 +42,8 @@ impl PinstripeFs {
             waits: Arc::default(),
             owners: Owners::default(),
             posix_locks: AtomicBool::new(false),
+            races: Races::default(),
+            open_dirs: OpenDirs::default(),
         }
     }
 
@@ -77,16 +82,9 @@ impl PinstripeFs {
         match self.client.getattr(&cred(req), self.caches.fid(node)) {
             Ok(a) => Ok(a),
             Err(proto::Errno::ESTALE) => {
-                self.caches.nodes.last(node).ok_or(Errno::new(libc::ESTALE))
+                self.caches.nodes.last(node).ok_or_else(|| self.lost(proto::Errno::ESTALE))
             }
             Err(e) => Err(errno(e)),
-        }
-    }
-
-    /// A name is gone; whoever still holds the inode sees what it was.
-    fn removed(&self, attr: proto::Attr) {
-        if attr.nlink == 0 {
-            self.caches.nodes.removed(self.caches.node(attr.fid), attr);
         }
     }
 
@@ -117,7 +115,7 @@ impl Filesystem for PinstripeFs {
 
     fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
         let fid = self.caches.fid(nodeid);
-        reply.send_bytes(self.client.readlink(&cred(req), fid).map_err(errno));
+        reply.send_bytes(self.client.readlink(&cred(req), fid).map_err(|e| self.lost(e)));
     }
 
     fn symlink(
@@ -160,14 +158,16 @@ impl Filesystem for PinstripeFs {
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
+        let mut removal = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a)).map_err(name_errno));
+        reply.send(done.map(|a| self.removed(a, &mut removal)).map_err(name_errno));
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
+        let mut removal = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a)).map_err(name_errno));
+        reply.send(done.map(|a| self.removed(a, &mut removal)).map_err(name_errno));
     }
 
     fn rename(
@@ -184,10 +184,18 @@ impl Filesystem for PinstripeFs {
             return reply.err(Errno::EINVAL);
         }
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
+        let mut removal = match flags & (RN_NOREPLACE | RN_EXCHANGE) {
+            0 => Some(self.removing(req, new_parent, new_name, What::Any)),
+            _ => None,
+        };
         let (name, new) = (name.as_bytes(), new_name.as_bytes());
         let done = self.client.rename(&cred(req), from, name, to, new, flags);
         let over = done.map(|(_, over)| over).map_err(name_errno);
-        reply.send(over.map(|over| over.into_iter().for_each(|a| self.removed(a))));
+        reply.send(over.map(|over| {
+            if let (Some(attr), Some(removal)) = (over, &mut removal) {
+                self.removed(attr, removal);
+            }
+        }));
     }
 
     fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
@@ -238,8 +246,9 @@ impl Filesystem for PinstripeFs {
         reply.send(done);
     }
 
-    fn opendir(&self, _req: &Request, _nodeid: u64, _flags: u32, reply: Reply<Open>) {
+    fn opendir(&self, _req: &Request, nodeid: u64, _flags: u32, reply: Reply<Open>) {
         let keep = self.caches.valid(self.caches.mark());
+        self.open_dirs.opened(nodeid);
         let flags = if keep { open_flags::CACHE_DIR | open_flags::KEEP_CACHE } else { 0 };
         reply.ok(Open { fh: 0, flags });
     }
@@ -268,7 +277,8 @@ impl Filesystem for PinstripeFs {
         reply.send(self.list_plus(req, nodeid, offset, size));
     }
 
-    fn releasedir(&self, _req: &Request, _nodeid: u64, _release: ReleaseIn, reply: Reply<()>) {
+    fn releasedir(&self, _req: &Request, nodeid: u64, _release: ReleaseIn, reply: Reply<()>) {
+        self.open_dirs.closed(nodeid);
         reply.ok(());
     }
 

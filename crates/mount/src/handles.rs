@@ -5,6 +5,7 @@ use std::sync::Arc;
 use client::OpenFile;
 use fuse::Errno;
 use parking_lot::{Mutex, RwLock};
+use proto::Fid;
 
 /// Most files one mount holds open; above it ENFILE (invariant 8).
 pub const MAX_HANDLES: usize = 1 << 20;
@@ -50,6 +51,12 @@ impl Handles {
     pub fn get(&self, fh: u64) -> Result<Arc<Handle>, Errno> {
         let t = self.0.read();
         t.slots.get(fh as usize).cloned().flatten().ok_or(Errno::new(libc::EBADF))
+    }
+
+    /// Whether a file is open for writing here. Looks at all that is open.
+    pub fn written(&self, fid: Fid) -> bool {
+        let t = self.0.read();
+        t.slots.iter().flatten().any(|h| h.file.fid() == fid && h.file.flags().write)
     }
 
     /// Lets go of an open file.

@@ -6,7 +6,7 @@
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
 //! Rooms: `caches` (what the kernel may keep, and for how long), `nodes` (what it was told of),
-//! `handles` (open files), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! `handles` (open files), `holds` (what is removed while in use), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod caches;
 mod convert;
@@ -14,6 +14,7 @@ mod dirs;
 mod files;
 mod fs;
 mod handles;
+mod holds;
 mod locks;
 mod nodes;
 mod xattrs;

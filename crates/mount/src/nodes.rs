@@ -4,9 +4,12 @@
 //! numbers, which a FID gives and which give it back, so nothing else is kept. Never does: I/O.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use client::OpenFile;
 use parking_lot::Mutex;
-use proto::Attr;
+use proto::{Attr, FileKind};
 
 const SHARDS: usize = 64;
 
@@ -17,41 +20,66 @@ struct Known {
     /// Its last attributes, if its last name was removed here: who still holds it (as a working
     /// directory, or by O_PATH) may ask.
     removed: Option<Box<Attr>>,
+    /// Keeps a removed inode alive at the MDT; see `holds`.
+    held: Option<Arc<OpenFile>>,
+    /// Something the kernel opens by itself.
+    special: bool,
 }
 
 /// Look-ups the kernel has not forgotten, by node.
-pub struct Nodes(Vec<Mutex<HashMap<u64, Known>>>);
+pub struct Nodes {
+    shards: Vec<Mutex<HashMap<u64, Known>>>,
+    special: AtomicUsize,
+}
 
 impl Nodes {
     /// None yet.
     pub fn new() -> Nodes {
-        Nodes((0..SHARDS).map(|_| Mutex::default()).collect())
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Nodes { shards, special: AtomicUsize::new(0) }
+    }
+
+    /// How many devices, FIFOs and sockets the kernel knows.
+    pub fn special(&self) -> usize {
+        self.special.load(Relaxed)
     }
 
     fn shard(&self, node: u64) -> &Mutex<HashMap<u64, Known>> {
-        &self.0[(node ^ (node >> 24)) as usize % SHARDS]
+        &self.shards[(node ^ (node >> 24)) as usize % SHARDS]
     }
 
     /// The kernel is told of a node once more.
-    pub fn told(&self, node: u64) {
-        self.shard(node).lock().entry(node).or_default().lookups += 1;
+    pub fn told(&self, node: u64, kind: FileKind) {
+        let mut shard = self.shard(node).lock();
+        let known = shard.entry(node).or_default();
+        known.lookups += 1;
+        let special = !matches!(kind, FileKind::File | FileKind::Dir | FileKind::Symlink);
+        if special && !known.special {
+            known.special = true;
+            self.special.fetch_add(1, Relaxed);
+        }
     }
 
     /// The kernel gives `count` back.
     pub fn forget(&self, node: u64, count: u64) {
         let mut shard = self.shard(node).lock();
-        if let Some(known) = shard.get_mut(&node) {
-            known.lookups = known.lookups.saturating_sub(count);
-            if known.lookups == 0 {
-                shard.remove(&node);
-            }
+        let Some(known) = shard.get_mut(&node) else { return };
+        known.lookups = known.lookups.saturating_sub(count);
+        if known.lookups > 0 {
+            return;
+        }
+        let gone = shard.remove(&node);
+        drop(shard);
+        if gone.is_some_and(|known| known.special) {
+            self.special.fetch_sub(1, Relaxed);
         }
     }
 
     /// The last name of a node was removed.
-    pub fn removed(&self, node: u64, attr: Attr) {
+    pub fn removed(&self, node: u64, attr: Attr, held: Option<Arc<OpenFile>>) {
         if let Some(known) = self.shard(node).lock().get_mut(&node) {
             known.removed = Some(Box::new(attr));
+            known.held = held;
         }
     }
 
@@ -70,7 +98,7 @@ impl Nodes {
 
     /// All nodes the kernel knows.
     pub fn all(&self) -> Vec<u64> {
-        self.0.iter().flat_map(|s| s.lock().keys().copied().collect::<Vec<_>>()).collect()
+        self.shards.iter().flat_map(|s| s.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
 }
 
@@ -81,12 +109,14 @@ mod tests {
     #[test]
     fn nodes_live_until_every_look_up_is_forgotten() {
         let n = Nodes::new();
-        n.told(7);
-        n.told(7);
-        n.told(8);
+        n.told(7, FileKind::File);
+        n.told(7, FileKind::File);
+        n.told(8, FileKind::Fifo);
+        assert_eq!(n.special(), 1);
         n.forget(7, 1);
         n.forget(8, 5);
         n.forget(9, 1);
+        assert_eq!(n.special(), 0);
         assert_eq!(n.all(), [7]);
         n.forget(7, 1);
         assert!(n.all().is_empty());

@@ -60,7 +60,7 @@ impl PinstripeFs {
             {
                 Err(Errno::new(libc::ENODATA))
             }
-            got => got.map_err(errno),
+            got => got.map_err(|e| self.lost(e)),
         }
     }
 
@@ -107,7 +107,8 @@ impl PinstripeFs {
         check(name)?;
         self.caches.unlearn(fid);
         let mark = self.caches.mark();
-        let mut attr = self.client.setxattr(&cred, fid, name, value, flags).map_err(errno)?;
+        let mut attr =
+            self.client.setxattr(&cred, fid, name, value, flags).map_err(|e| self.lost(e))?;
         if kill_sgid && attr.mode & 0o2000 != 0 {
             let set = SetAttr { valid: S_MODE, mode: attr.mode & 0o5777, ..SetAttr::none() };
             attr = self.client.setattr(&cred, fid, set, None).map_err(errno)?;
@@ -125,7 +126,7 @@ impl PinstripeFs {
         check(name)?;
         self.caches.unlearn(fid);
         let mark = self.caches.mark();
-        let attr = self.client.removexattr(&cred(req), fid, name).map_err(errno)?;
+        let attr = self.client.removexattr(&cred(req), fid, name).map_err(|e| self.lost(e))?;
         self.caches.learn(&attr, mark);
         Ok(())
     }
@@ -135,7 +136,7 @@ impl PinstripeFs {
         if self.caches.flags(fid).is_some_and(|f| f & A_HAS_XATTR == 0) {
             return Ok(Bytes::new());
         }
-        let names = self.client.listxattr(&cred(req), fid).map_err(errno)?;
+        let names = self.client.listxattr(&cred(req), fid).map_err(|e| self.lost(e))?;
         if req.uid() == 0 {
             return Ok(names);
         }

@@ -6,7 +6,8 @@ use crate::plan::{Check, Need};
 use crate::probe::{Probe, compare};
 use anyhow::Result;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, linkat, mknodat, open, renameat_with,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags, fgetxattr, flistxattr,
+    fsetxattr, linkat, mknodat, open, renameat_with, setxattr,
 };
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
@@ -320,6 +321,44 @@ fn removed(p: &mut Probe) -> Result<()> {
     let mut text = String::new();
     p.say("read what was renamed over", old.read_to_string(&mut text));
     p.fact("it says", text);
+    held(p)
+}
+
+/// What was removed stays usable through the descriptors of whoever has it open.
+fn held(p: &mut Probe) -> Result<()> {
+    let fifo = |name: &str| mknodat(CWD, p.at(name), FileType::Fifo, Mode::RWXU, 0);
+    fifo("fifo-removed")?;
+    fifo("fifo-over")?;
+    for name in ["dir-removed", "dir-over", "dir-new"] {
+        std::fs::create_dir(p.at(name))?;
+    }
+    let (user, none) = ("user.a", XattrFlags::empty());
+    for name in ["dir-removed", "dir-over"] {
+        setxattr(p.at(name), user, b"before", none)?;
+    }
+    std::fs::write(p.at("file-new"), "")?;
+    let names = ["fifo-removed", "fifo-over", "dir-removed", "dir-over"];
+    let mut files = Vec::new();
+    for name in names {
+        let dir = name.starts_with("dir");
+        files.push(std::fs::File::options().read(true).write(!dir).open(p.at(name))?);
+    }
+    std::fs::remove_file(p.at("fifo-removed"))?;
+    std::fs::rename(p.at("file-new"), p.at("fifo-over"))?;
+    std::fs::remove_dir(p.at("dir-removed"))?;
+    std::fs::rename(p.at("dir-new"), p.at("dir-over"))?;
+    for (name, file) in names.into_iter().zip(&files) {
+        let mut value = [0u8; 20];
+        p.say(
+            format!("{name}: get"),
+            fgetxattr(file, user, &mut value).map(|n| value[..n].to_vec()),
+        );
+        p.say(format!("{name}: set"), fsetxattr(file, "trusted.a", b"after", none));
+        p.say(format!("{name}: list"), flistxattr(file, &mut [0u8; 100]));
+        p.say(format!("{name}: chmod"), rustix::fs::fchmod(file, Mode::RUSR));
+        p.say(format!("{name}: stat"), file.metadata().map(|m| (m.mode(), m.nlink())));
+        p.say(format!("{name}: sync"), file.sync_all());
+    }
     Ok(())
 }
 

@@ -245,6 +245,13 @@ fn setid_bits(p: &mut Probe) -> Result<()> {
         let file = p.at(format!("c{mode:o}"));
         std::fs::write(&file, "x")?;
         setup(&file, mode, OWNER)?;
+        for (who, user) in USERS {
+            p.say(
+                format!("{mode:o} chown of nothing by {who}"),
+                act(*user, || chown(&file, None, None))?,
+            );
+            p.say(format!("{mode:o} mode after it"), std::fs::metadata(&file).map(|m| m.mode()));
+        }
         p.say(format!("{mode:o} chown"), chown(&file, Some(3002), Some(4002)));
         p.say(format!("{mode:o} mode after chown"), std::fs::metadata(&file).map(|m| m.mode()));
         p.say(format!("{mode:o} chmod by a stranger to the group"), {

@@ -9,9 +9,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 
 /// What a race between names can give a caller who may do everything.
-const EXPECTED: [Errno; 17] = [
-    // What another process removes between look-up and use: the kernel tries once more, as on NFS.
-    Errno::STALE,
+const EXPECTED: [Errno; 16] = [
     Errno::NOENT,
     Errno::EXIST,
     Errno::NOTDIR,

@@ -60,9 +60,11 @@ pub(super) fn write(
     let i = r.txn.edit(fid)?;
     let size = cut.unwrap_or(i.size);
     i.size = if data.is_empty() { size } else { size.max(end) };
+    // As with a report: the writer knows when the data changed, and a time that is known here
+    // already was set by hand after that.
+    let told = mtime == Some(i.mtime);
     i.mtime = mtime.unwrap_or(now);
-    // As with a report: the writer knows when the data changed.
-    let ctime = i.ctime.max(i.mtime.min(now));
+    let ctime = if told { i.ctime } else { i.ctime.max(i.mtime.min(now)) };
     i.touch(if mtime.is_some() { ctime } else { now });
     Ok(Res::Attr { attr: i.attr(fid) })
 }

@@ -49,7 +49,9 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     if new == *old {
         return Ok(());
     }
-    let changed = new.size != old.size || new.mtime != old.mtime;
+    // A time that is known here already came with what moved ctime then (it was set by hand).
+    let told = rep.mtime == Some(old.mtime);
+    let changed = !told && (new.size != old.size || new.mtime != old.mtime);
     new.version += 1;
     if changed {
         // The inode changed when its data did, which the writer knows, not when this came.
