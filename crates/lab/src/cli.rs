@@ -4,6 +4,7 @@
 //! could not be done. `--json` prints one JSON object on standard output; everything meant for
 //! people goes to standard error.
 
+mod coherence;
 mod durable;
 mod exerciser;
 mod forgetful;
@@ -32,6 +33,8 @@ enum Command {
     Exerciser(exerciser::Args),
     /// Several processes do anything to a few names; nothing may hang or fail oddly.
     Racer(exerciser::Args),
+    /// Several mounts of one file system: does one order explain what all of them saw?
+    Coherence(coherence::Args),
     /// Write, sync and log what was synced.
     DurableWrite(durable::WriteArgs),
     /// Compare such a log with what is there.
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Model(args) => model::run(args),
         Command::Exerciser(args) => exerciser::run(args, false),
         Command::Racer(args) => exerciser::run(args, true),
+        Command::Coherence(args) => coherence::run(args),
         Command::DurableWrite(args) => durable::write(args),
         Command::DurableCheck(args) => durable::check(args),
         Command::Forgetful(command) => forgetful::run(command),

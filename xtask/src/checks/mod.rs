@@ -1,5 +1,6 @@
 //! The checks, in the order they are started: what holds the build lock first, then the longest.
 
+mod coherence;
 mod crash;
 mod deny;
 mod direct;
@@ -53,6 +54,7 @@ pub const ALL: &[&Check] = &[
     &kill_up::CHECK,
     &kill_servers::CHECK,
     &sharing::CHECK,
+    &coherence::CHECK,
     &names::CHECK,
     &holes::CHECK,
     &rights::CHECK,

@@ -1,0 +1,57 @@
+//! `pinstripe-lab coherence`.
+
+use super::Verdict;
+use crate::coherence::{FEATURES, Options, drive};
+use anyhow::{bail, ensure};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The same directory as seen by each mount; two at least.
+    #[arg(long = "dir", required = true)]
+    dirs: Vec<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Threads for each mount.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Operations of a thread in a round.
+    #[arg(long, default_value_t = 300)]
+    operations: usize,
+    /// Sync each write before it counts as done (for runs in which mounts are given up).
+    #[arg(long)]
+    sync: bool,
+    /// Parts left out: bytes, same-page, kept, mapped, mode, names, append.
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Verdict> {
+    ensure!(args.dirs.len() > 1, "--dir must be given at least twice, once for each mount");
+    if let Some(name) = args.without.iter().find(|w| !FEATURES.contains(&w.as_str())) {
+        bail!("--without {name}: not one of {}", FEATURES.join(", "));
+    }
+    let options = Options {
+        dirs: args.dirs,
+        seed: args.seed,
+        time: Duration::from_secs(args.seconds),
+        threads: args.threads,
+        operations: args.operations,
+        sync: args.sync,
+        without: args.without.into_iter().collect(),
+    };
+    let report = drive(&options)?;
+    let text = match report.violations.is_empty() {
+        true => format!(
+            "coherent: {} operations in {} rounds, {} of unknown outcome (seed {})",
+            report.operations, report.rounds, report.unknown, report.seed
+        ),
+        false => {
+            format!("NOT COHERENT (seed {}):\n  {}", report.seed, report.violations.join("\n  "))
+        }
+    };
+    Verdict::new(report.violations.is_empty(), &report, text)
+}

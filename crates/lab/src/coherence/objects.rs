@@ -1,0 +1,132 @@
+//! The objects whose histories are checked: what their operations may answer.
+
+use super::linear::Object;
+
+/// Parts of the workload that can be left out by name.
+pub const FEATURES: &[&str] = &["bytes", "same-page", "kept", "mapped", "mode", "names", "append"];
+
+/// A value that is set and got: bytes in a file, the mode of a file.
+pub struct Register {
+    pub start: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum RegisterOp {
+    Set(u64),
+    /// Set, but whether it happened is not known.
+    MaybeSet(u64),
+    Get(u64),
+}
+
+impl Object for Register {
+    type Op = RegisterOp;
+    type State = u64;
+
+    fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn step(&self, state: &u64, op: &RegisterOp) -> Vec<u64> {
+        match op {
+            RegisterOp::Set(v) | RegisterOp::MaybeSet(v) => vec![*v],
+            RegisterOp::Get(v) if v == state => vec![*v],
+            RegisterOp::Get(_) => vec![],
+        }
+    }
+}
+
+/// Two names, in one directory or in two; each is absent or stands for a file, by its identity
+/// (the inode number the creator saw; 0: a file whose creation was not answered).
+pub struct Names;
+
+#[derive(Clone, Debug)]
+pub enum NamesOp {
+    /// Exclusive creation: the new file, or none where the name was taken.
+    Create(usize, Option<u64>),
+    MaybeCreate(usize),
+    /// Whether there was something to remove.
+    Unlink(usize, bool),
+    MaybeUnlink(usize),
+    /// Rename of one name to the other: whether there was something to rename. A kernel that looked
+    /// the old name up before another mount's rename and the new one after it finds one file under
+    /// both and says that all is done; so it may also find nothing to do.
+    Rename(usize, bool),
+    MaybeRename(usize),
+    /// What the name stands for.
+    Stat(usize, Option<u64>),
+}
+
+type Pair = [Option<u64>; 2];
+
+impl Object for Names {
+    type Op = NamesOp;
+    type State = Pair;
+
+    fn start(&self) -> Pair {
+        [None, None]
+    }
+
+    fn step(&self, state: &Pair, op: &NamesOp) -> Vec<Pair> {
+        let with = |at: usize, what: Option<u64>| {
+            let mut pair = *state;
+            pair[at] = what;
+            pair
+        };
+        let only_if = |ok: bool, pair: Pair| if ok { vec![pair] } else { vec![] };
+        let moved = |from: usize| {
+            let mut pair = *state;
+            pair[1 - from] = pair[from].take();
+            pair
+        };
+        match *op {
+            NamesOp::Create(at, None) => only_if(state[at].is_some(), *state),
+            NamesOp::Create(at, Some(id)) => only_if(state[at].is_none(), with(at, Some(id))),
+            NamesOp::MaybeCreate(at) if state[at].is_none() => vec![with(at, Some(0)), *state],
+            NamesOp::Unlink(at, was) => only_if(state[at].is_some() == was, with(at, None)),
+            NamesOp::MaybeUnlink(at) => vec![with(at, None), *state],
+            NamesOp::Rename(from, true) if state[from].is_some() => vec![moved(from)],
+            NamesOp::Rename(from, true) => only_if(state[1 - from].is_some(), *state),
+            NamesOp::Rename(from, false) => only_if(state[from].is_none(), *state),
+            NamesOp::MaybeRename(from) if state[from].is_some() => vec![moved(from), *state],
+            NamesOp::MaybeCreate(_) | NamesOp::MaybeRename(_) => vec![*state],
+            NamesOp::Stat(at, None) => only_if(state[at].is_none(), *state),
+            // A file whose creation was not answered is known from now on.
+            NamesOp::Stat(at, Some(id)) => match state[at] {
+                Some(0) => vec![with(at, Some(id))],
+                known => only_if(known == Some(id), *state),
+            },
+        }
+    }
+}
+
+/// A file that is only appended to, record by record.
+pub struct Log;
+
+#[derive(Clone, Debug)]
+pub enum LogOp {
+    Append(u64),
+    MaybeAppend(u64),
+    /// Everything that is in it.
+    Read(Vec<u64>),
+}
+
+impl Object for Log {
+    type Op = LogOp;
+    type State = Vec<u64>;
+
+    fn start(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn step(&self, state: &Vec<u64>, op: &LogOp) -> Vec<Vec<u64>> {
+        match op {
+            LogOp::Append(v) | LogOp::MaybeAppend(v) => {
+                let mut longer = state.clone();
+                longer.push(*v);
+                vec![longer]
+            }
+            LogOp::Read(all) if all == state => vec![state.clone()],
+            LogOp::Read(_) => vec![],
+        }
+    }
+}
