@@ -109,7 +109,9 @@ impl PinstripeFs {
         let mark = self.caches.mark();
         let mut attr =
             self.client.setxattr(&cred, fid, name, value, flags).map_err(|e| self.lost(e))?;
-        if kill_sgid && attr.mode & 0o2000 != 0 {
+        // The kernel asks for it with either ACL; only the access ACL changes the mode.
+        let kills = kill_sgid && name == b"system.posix_acl_access";
+        if kills && attr.mode & 0o2000 != 0 {
             let set = SetAttr { valid: S_MODE, mode: attr.mode & 0o5777, ..SetAttr::none() };
             attr = self.client.setattr(&cred, fid, set, None).map_err(errno)?;
         }

@@ -16,6 +16,8 @@ use crate::record::Record;
 
 /// Time a process has to flush and end.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// With --force: time before it is told not to wait for files in use.
+const ASKED_TWICE: Duration = Duration::from_secs(1);
 /// With --force: time before it is ended.
 const FORCED: Duration = Duration::from_secs(10);
 
@@ -35,8 +37,13 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
         };
     };
     let pid = record.process.pid;
-    if !unmounted {
-        // Nothing to unmount: it is starting, ending, or was unmounted lazily.
+    if !unmounted || args.force {
+        // Nothing to unmount: it is starting, ending, or was unmounted lazily, which files that
+        // are in use keep it from hearing of.
+        process.terminate();
+    }
+    if args.force && !process.wait(ASKED_TWICE) {
+        // A second time does not wait for busy files; what was written is still stored.
         process.terminate();
     }
     if !process.wait(if args.force { FORCED } else { PATIENCE }) {

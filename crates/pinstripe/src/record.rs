@@ -69,17 +69,34 @@ impl Record {
 
     /// The records of all processes that run.
     pub fn running() -> Outcome<Vec<Record>> {
+        let ours = std::fs::read_link("/proc/self/ns/mnt").ok();
+        let space = |r: &Record| std::fs::read_link(format!("/proc/{}/ns/mnt", r.process.pid)).ok();
+        let mut found = Self::all()?;
+        found.retain(|(_, r)| r.process().is_some() && space(r) == ours);
+        Ok(found.into_iter().map(|(_, r)| r).collect())
+    }
+
+    /// The records of processes that are gone and left a dead mount behind.
+    pub fn dead() -> Outcome<Vec<Record>> {
+        let mut found = Self::all()?;
+        found.retain(|(name, r)| {
+            *name == file_name(&r.mountpoint)
+                && r.process().is_none()
+                && matches!(fuse::inspect(&r.mountpoint), Ok(fuse::MountState::Dead(_)))
+        });
+        Ok(found.into_iter().map(|(_, r)| r).collect())
+    }
+
+    /// All records with their files' names, by mount point.
+    fn all() -> Outcome<Vec<(std::ffi::OsString, Record)>> {
         let dir = Env::real().runtime()?;
         let read_dir = std::fs::read_dir(&dir).doing(|| format!("{}", dir.display()))?;
-        let ours = std::fs::read_link("/proc/self/ns/mnt").ok();
-        let mut found: Vec<Record> = read_dir
+        let mut found: Vec<_> = read_dir
             .filter_map(|e| e.ok())
             .filter(|e| e.path().extension().is_some_and(|x| x == "json"))
-            .filter_map(|e| read(&e.path()))
-            .filter(|r| r.process().is_some())
-            .filter(|r| std::fs::read_link(format!("/proc/{}/ns/mnt", r.process.pid)).ok() == ours)
+            .filter_map(|e| Some((e.file_name(), read(&e.path())?)))
             .collect();
-        found.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
+        found.sort_by(|a, b| a.1.mountpoint.cmp(&b.1.mountpoint));
         Ok(found)
     }
 }

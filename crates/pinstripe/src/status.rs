@@ -12,13 +12,31 @@ use crate::{address, control, keyfile, out, places};
 pub fn run(args: &StatusArgs, common: &Common) -> Outcome<()> {
     let mut wrong = Vec::new();
     let mut shown = Vec::new();
-    for place in which(&args.which)? {
-        let state = place.ask();
-        let state = state.map_err(|e| Failure::run(format!("{}: {e}", place.name)))?;
+    let (places, dead) = match args.which.mountpoint.is_none() && args.which.mgs_addr.is_none() {
+        true => (running()?, Record::dead().doing(|| "cannot list what ran".into())?),
+        false => (which(&args.which)?, Vec::new()),
+    };
+    for record in dead {
+        wrong.push(format!("{} is down", record.mountpoint.display()));
+        shown.push(down(&record));
+    }
+    for place in places {
+        let state = match place.ask() {
+            Ok(state) => state,
+            // What the others say is worth knowing.
+            Err(e) => {
+                wrong.push(format!("{}: {e}", place.name));
+                continue;
+            }
+        };
         if state["state"] != "up" {
             wrong.push(format!("{} is {}", place.name, state["state"].as_str().unwrap_or("?")));
         }
         shown.push(state);
+    }
+    if shown.is_empty() {
+        let text = if wrong.is_empty() { NOTHING.into() } else { wrong.join(", ") };
+        return Err(Failure::run(text));
     }
     match (common.json, shown.as_slice()) {
         (true, [one]) => out::json_pretty(one),
@@ -26,6 +44,22 @@ pub fn run(args: &StatusArgs, common: &Common) -> Outcome<()> {
         (false, all) => all.iter().for_each(|s| out::text(&text(s))),
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::answered(wrong.join(", "))) }
+}
+
+const NOTHING: &str = "no Pinstripe of yours runs here; start one with `pinstripe up MOUNTPOINT`, \
+    or name a server with --mgs-addr";
+
+/// What is known of a mount whose process is gone.
+fn down(record: &Record) -> Value {
+    serde_json::json!({
+        "state": "down",
+        "mountpoint": record.mountpoint.display().to_string(),
+        "data": record.data.as_ref().map(|d| d.display().to_string()),
+        "targets": [],
+        "clients": [],
+        "pids": [],
+        "processes": [],
+    })
 }
 
 /// A process that can be asked.
@@ -83,12 +117,13 @@ pub fn which(args: &WhichArgs) -> Outcome<Vec<Place>> {
     if let Some(mountpoint) = &args.mountpoint {
         return Ok(vec![Place::of_mount(mountpoint)?]);
     }
+    let all = running()?;
+    if all.is_empty() { Err(Failure::run(NOTHING)) } else { Ok(all) }
+}
+
+/// All of this user's that run.
+fn running() -> Outcome<Vec<Place>> {
     let all = Record::running().doing(|| "cannot list what runs".into())?;
-    if all.is_empty() {
-        let text = "no Pinstripe of yours runs here; start one with `pinstripe up MOUNTPOINT`, or \
-                    name a server with --mgs-addr";
-        return Err(Failure::run(text));
-    }
     let place = |r: Record| Place {
         name: r.mountpoint.display().to_string(),
         endpoint: Endpoint::Unix(r.socket),
@@ -107,6 +142,10 @@ fn text(state: &Value) -> String {
         if let Some(v) = state[key].as_str() {
             t += &format!("  {label:<11} {v}\n");
         }
+    }
+    if is == "down" {
+        t += "  its process is gone; `pinstripe up` or `pinstripe mount` brings it back\n";
+        return t;
     }
     t += &format!(
         "\n{:<9} {:<5} {:>9} {:>9} {:>5} {:>9}  {}\n",

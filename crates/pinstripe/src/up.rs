@@ -209,10 +209,12 @@ impl Setup {
             return format!("{facts}\n");
         }
         let mut text = format!(
-            "Pinstripe '{}' is mounted at {mountpoint} ({} MDT, {} OSTs)\n",
+            "Pinstripe '{}' is mounted at {mountpoint} ({} MDT{}, {} OST{})\n",
             volume.name(),
             counts.mdts,
-            counts.osts
+            if counts.mdts == 1 { "" } else { "s" },
+            counts.osts,
+            if counts.osts == 1 { "" } else { "s" }
         );
         let mut line = |label: &str, what: String| text += &format!("  {label:<9}{what}\n");
         line("files in", volume.dir.display().to_string());

@@ -358,6 +358,15 @@ fn default_acls(p: &mut Probe) -> Result<()> {
         let file = dir.join("f-owner");
         p.say(format!("{who} writes"), open_as(*user, &file, OFlags::WRONLY)?);
     }
+    let strange = p.at("strange");
+    std::fs::create_dir(&strange)?;
+    setup(&strange, 0o2775, User { uid: 3001, gid: 4009, groups: &[] })?;
+    for name in ["system.posix_acl_default", "system.posix_acl_access"] {
+        let acl = get(&dir, "system.posix_acl_default")?;
+        let done = act(OWNER, || setxattr(&strange, name, &acl, XattrFlags::empty()))?;
+        p.say(format!("{name} by an owner outside the group"), done);
+        p.say("set-gid then", std::fs::metadata(&strange).map(|m| m.mode()));
+    }
     setfacl(&["-k"], &dir)?;
     p.fact("after -k", getfacl(&dir)?);
     Ok(())

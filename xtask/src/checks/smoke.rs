@@ -47,8 +47,20 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("kill -9 and up again", || {
         rustix::fs::fsync(std::fs::File::open(&file)?)?;
         fs.kill()?;
+        shown_as_down(cx, &fs)?;
         fs.up()?;
         intact(&fs, &data)
+    });
+    cx.case("down --force while a file is in use", || {
+        let mut busy = std::fs::File::create(fs.mnt.join("busy"))?;
+        std::io::Write::write_all(&mut busy, b"kept")?;
+        let refused = cx.pinstripe().arg("down").arg(&fs.mnt).limit(60).run()?.refused()?;
+        ensure!(refused.all().contains("in use"), "not told why: {}", refused.all());
+        let forced = cx.pinstripe().args(["down", "--force"]).arg(&fs.mnt).limit(60).ok()?;
+        ensure!(!forced.all().contains("killed"), "it did not end by itself: {}", forced.all());
+        drop(busy);
+        fs.up()?;
+        same("busy", &std::fs::read(fs.mnt.join("busy"))?, b"kept")
     });
     cx.case("fsck finds nothing", || fs.down_and_check());
     cx.case("in the foreground, Ctrl-C ends it", || foreground(cx, &fs, &data));
@@ -91,6 +103,16 @@ fn status(fs: &Fs) -> Result<()> {
         ensure!(text.contains(target), "{target} is missing in {text}");
     }
     fs.pids().map(|_| ())
+}
+
+/// `status` tells of a mount whose process is gone, whether it is asked for it or for all.
+fn shown_as_down(cx: &Cx, fs: &Fs) -> Result<()> {
+    let name = fs.mnt.display().to_string();
+    for which in [Some(&fs.mnt), None] {
+        let said = cx.pinstripe().arg("status").args(which).limit(60).run()?.refused()?.all();
+        ensure!(said.contains(&name) && said.contains("down"), "{which:?}: {said}");
+    }
+    Ok(())
 }
 
 fn intact(fs: &Fs, data: &[u8]) -> Result<()> {
