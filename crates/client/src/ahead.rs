@@ -15,6 +15,8 @@ pub(crate) const CHUNK: u64 = 1 << 20;
 const FIRST_WINDOW: u64 = 2 << 20;
 /// Largest window of a stream, in bytes.
 const LARGEST_WINDOW: u64 = 32 << 20;
+/// The same for a reader that goes past the kernel's cache.
+const LARGEST_DIRECT_WINDOW: u64 = 8 << 20;
 /// How far from its expected place a read still belongs to a stream: kernels reorder.
 const SLACK: u64 = 2 << 20;
 
@@ -65,6 +67,10 @@ impl Ahead {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     pub(crate) fn has(&self, chunk: u64) -> bool {
         self.slots.contains_key(&chunk)
     }
@@ -92,23 +98,23 @@ impl Ahead {
         }
     }
 
-    /// Copies from the slot at `at`'s chunk; None: there is none, Some(None): not here yet.
-    pub(crate) fn take(&mut self, at: u64, into: &mut [u8]) -> Option<Option<usize>> {
+    /// At most `len` bytes of the slot at `at`'s chunk; None: there is none, Some(None): not here
+    /// yet.
+    pub(crate) fn take(&mut self, at: u64, len: u64) -> Option<Option<Bytes>> {
         let chunk = at / CHUNK * CHUNK;
         let held = self.slots.get_mut(&chunk)?;
         let Slot::Ready(data, used) = &mut held.slot else { return Some(None) };
-        let from = (at - chunk) as usize;
-        let Some(rest) = data.get(from..).filter(|r| !r.is_empty()) else {
+        let (from, whole) = ((at - chunk) as usize, data.len());
+        if from >= whole {
             self.slots.remove(&chunk);
             return None;
-        };
-        let n = rest.len().min(into.len());
-        into[..n].copy_from_slice(&rest[..n]);
-        *used += n as u64;
-        if *used >= data.len() as u64 {
+        }
+        let part = data.slice(from..whole.min(from + len as usize));
+        *used += part.len() as u64;
+        if *used >= whole as u64 {
             self.slots.remove(&chunk);
         }
-        Some(Some(n))
+        Some(Some(part))
     }
 }
 
@@ -122,8 +128,15 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A read of `[offset, end)` of a file of `size` bytes; what to fetch now.
-    pub(crate) fn on_read(&mut self, offset: u64, end: u64, size: u64, stripes: u64) -> (u64, u64) {
+    /// A read of `[offset, end)` of a file of `size` bytes; what to fetch now. Readers past the
+    /// kernel's cache (`direct`) mean what they ask for, so it begins later and goes less far.
+    pub(crate) fn on_read(
+        &mut self,
+        (offset, end): (u64, u64),
+        size: u64,
+        stripes: u64,
+        direct: bool,
+    ) -> (u64, u64) {
         let near = offset <= self.next + SLACK && offset + SLACK >= self.next;
         if !near {
             *self = Stream { next: end, window: 0, issued: end, hits: 0 };
@@ -131,10 +144,11 @@ impl Stream {
         }
         self.hits += 1;
         self.next = self.next.max(end);
-        if self.hits < 2 && end - offset < CHUNK / 4 {
+        if self.hits < 2 && (direct || end - offset < CHUNK / 4) {
             return (0, 0);
         }
-        let most = (4 * CHUNK * stripes).clamp(FIRST_WINDOW, LARGEST_WINDOW);
+        let largest = if direct { LARGEST_DIRECT_WINDOW } else { LARGEST_WINDOW };
+        let most = (4 * CHUNK * stripes).clamp(FIRST_WINDOW, largest);
         self.window = (self.window * 2).clamp(FIRST_WINDOW, most);
         let from = self.issued.max(self.next).next_multiple_of(CHUNK);
         let to = (self.next + self.window).min(size);
@@ -155,13 +169,13 @@ mod tests {
     fn a_sequential_reader_gets_a_growing_window_and_a_random_one_none() {
         let mut s = Stream::default();
         let size = 1 << 30;
-        assert_eq!(s.on_read(0, 4096, size, 4), (0, 0));
-        let (from, to) = s.on_read(4096, 8192, size, 4);
+        assert_eq!(s.on_read((0, 4096), size, 4, false), (0, 0));
+        let (from, to) = s.on_read((4096, 8192), size, 4, false);
         assert_eq!((from, to > from), (CHUNK, true));
         s.issued(to.next_multiple_of(CHUNK));
-        let (_, later) = s.on_read(8192, 12288, size, 4);
+        let (_, later) = s.on_read((8192, 12288), size, 4, false);
         assert!(later > to);
-        assert_eq!(s.on_read(500 << 20, (500 << 20) + 4096, size, 4), (0, 0));
+        assert_eq!(s.on_read((500 << 20, (500 << 20) + 4096), size, 4, false), (0, 0));
     }
 
     #[test]
@@ -169,16 +183,15 @@ mod tests {
         let pool = Arc::new(AtomicU64::new(0));
         let mut a = Ahead::default();
         let n = a.reserve(0, CHUNK, &pool);
-        assert_eq!(a.take(5, &mut [0; 4]), Some(None));
+        assert_eq!(a.take(5, 4), Some(None));
         a.invalidate(10, 11);
         assert_eq!(pool.load(Relaxed), 0);
         let m = a.reserve(0, CHUNK, &pool);
         a.fill(0, n, Some(Bytes::from_static(b"old")));
-        assert_eq!(a.take(0, &mut [0; 4]), Some(None));
+        assert_eq!(a.take(0, 4), Some(None));
         a.fill(0, m, Some(Bytes::from_static(b"new")));
-        let mut got = [0; 2];
-        assert_eq!((a.take(1, &mut got), &got), (Some(Some(2)), b"ew"));
-        assert_eq!(a.take(3, &mut got), None);
+        assert_eq!(a.take(1, 2), Some(Some(Bytes::from_static(b"ew"))));
+        assert_eq!(a.take(3, 2), None);
         assert_eq!(pool.load(Relaxed), 0);
     }
 }

@@ -24,7 +24,7 @@ pub struct OpenFlags {
     pub write: bool,
     /// O_TRUNC.
     pub trunc: bool,
-    /// O_DIRECT: writes go through, reads are not read ahead.
+    /// O_DIRECT: writes go through; reads are read ahead only in a stream, and not far.
     pub direct: bool,
     /// O_SYNC or O_DSYNC: writes are durable before they return.
     pub sync: bool,
@@ -191,13 +191,23 @@ impl OpenFile {
 
     /// Reads at `offset`; fewer bytes only at the end of the file.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut n = 0;
+        for part in self.read_parts(offset, into.len() as u64)? {
+            into[n..n + part.len()].copy_from_slice(&part);
+            n += part.len();
+        }
+        Ok(n)
+    }
+
+    /// As [`OpenFile::read`], without a copy: pieces that follow each other.
+    pub fn read_parts(&self, offset: u64, len: u64) -> Result<Vec<Bytes>, Errno> {
         self.usable()?;
         let direct = self.flags.direct;
-        let n = self.core().read(&self.inode, &self.stream, offset, into, direct)?;
+        let parts = self.core().read(&self.inode, &self.stream, offset, len, direct)?;
         if !self.flags.noatime {
             self.core().accessed(&self.inode);
         }
-        Ok(n)
+        Ok(parts)
     }
 
     /// Writes all of `data` at `offset`; the number of bytes.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use proto::mds::{Op, Res};
-use proto::oss::W_DIRECT;
+use proto::oss::{R_BEHIND, R_ONCE, W_DIRECT};
 use proto::{Errno, Layout};
 
 use crate::ahead::{CHUNK, Stream};
@@ -20,100 +20,140 @@ use crate::inode::{Inode, Place};
 use crate::mdt::own_cred;
 use crate::ranges::Cover;
 
+/// What holes are answered with.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// What memory says about a read.
 enum Local {
     /// All of it.
-    Done(usize),
-    /// Up to this many bytes, from the objects, with these pieces over them.
-    Fetch(usize, Arc<Layout>, Vec<(u64, Bytes)>),
+    Done(Vec<Bytes>),
+    /// The objects must be asked.
+    Fetch(Ask),
+}
+
+/// What must come from the objects.
+struct Ask {
+    len: u64,
+    layout: Arc<Layout>,
+    /// Pieces that lie over the objects' bytes.
+    over: Vec<(u64, Bytes)>,
+    /// Size of the file.
+    size: u64,
+    /// Something was read ahead.
+    slots: bool,
 }
 
 impl Core {
-    /// Reads at `offset`; fewer bytes only at the end of the file.
+    /// Reads at `offset`: pieces that follow each other, fewer bytes only at the end of the file.
     pub(crate) fn read(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         stream: &Mutex<Stream>,
         offset: u64,
-        into: &mut [u8],
+        len: u64,
         direct: bool,
-    ) -> Result<usize, Errno> {
-        if into.is_empty() {
-            return Ok(0);
+    ) -> Result<Vec<Bytes>, Errno> {
+        if len == 0 {
+            return Ok(Vec::new());
         }
         let _io = inode.io.read();
         self.load(inode)?;
         if !self.caching() {
-            return self.read_shared(inode, offset, into, direct);
+            return self.read_shared(inode, offset, len, direct);
         }
-        match look(inode, offset, into)? {
-            Local::Done(n) => Ok(n),
-            Local::Fetch(n, layout, over) => {
-                let into = &mut into[..n];
-                if direct || self.options.max_read_ahead_mb == 0 {
-                    self.fetch(inode, &layout, offset, into, W_DIRECT * u8::from(direct))?;
-                } else {
-                    self.fetch_ahead(inode, &layout, stream, offset, into)?;
-                }
-                lay_over(&over, offset, into);
-                Ok(n)
-            }
-        }
+        let ask = match look(inode, offset, len)? {
+            Local::Done(parts) => return Ok(parts),
+            Local::Fetch(ask) => ask,
+        };
+        let local = self.stripe(&ask.layout, 0)?.is_local();
+        let flags = match (direct, local) {
+            (true, _) => W_DIRECT,
+            // The kernel keeps it, in the same memory.
+            (false, true) => R_ONCE,
+            (false, false) => 0,
+        };
+        // The kernel reads ahead too, and that is enough where a request costs next to nothing.
+        let ahead = (direct || !local) && self.options.max_read_ahead_mb > 0;
+        let parts = if ahead {
+            self.fetch_ahead(inode, &ask, stream, offset, flags)?
+        } else {
+            self.fetch(inode, &ask.layout, offset, ask.len, flags)?.0
+        };
+        Ok(if ask.over.is_empty() { parts } else { lay_over(&ask, offset, &parts) })
     }
 
-    /// Reads from the objects, in parallel; what they lack is zero. How far the objects reached.
+    /// Reads from the objects, in parallel; what they lack is zero. Also how far they reached.
     pub(crate) fn fetch(
         self: &Arc<Core>,
         inode: &Inode,
         layout: &Layout,
         offset: u64,
-        into: &mut [u8],
+        len: u64,
         flags: u8,
-    ) -> Result<u64, Errno> {
+    ) -> Result<(Vec<Bytes>, u64), Errno> {
         let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK));
-        let wants = cut::reads(layout, offset, into.len() as u64, max);
-        if let [want] = &wants[..]
-            && want.parts.len() == 1
-        {
-            let ost = self.stripe(layout, want.stripe)?;
-            let object = layout.object(inode.fid, want.stripe);
-            let n = ost.read_into(object, want.object_offset, into, flags)?;
-            into[n..].fill(0);
-            return Ok(n as u64);
-        }
+        let mut wants = cut::reads(layout, offset, len, max);
+        let here = match wants.pop() {
+            Some(want) if wants.is_empty() || self.stripe(layout, want.stripe)?.is_local() => {
+                Some(want)
+            }
+            other => {
+                wants.extend(other);
+                None
+            }
+        };
         let gather = Gather::new();
         for want in wants {
             let ticket = gather.ticket();
             let ost = self.stripe(layout, want.stripe)?;
             let object = layout.object(inode.fid, want.stripe);
             let (at, len, permit) = (want.object_offset, want.len as u32, ost.permit());
+            let flags = flags | R_BEHIND;
             ost.read(permit, object, at, len, flags, move |r| ticket.put((want, r)));
         }
-        let mut reached = 0;
-        for (want, data) in gather.wait() {
-            reached = reached.max(scatter(&want, &data?, offset, into));
+        let now = |want: Want| {
+            let ost = self.stripe(layout, want.stripe)?;
+            let object = layout.object(inode.fid, want.stripe);
+            let data = ost.read_now(object, want.object_offset, want.len as u32, flags)?;
+            Ok::<_, Errno>((want, data))
+        };
+        let mut came = Vec::new();
+        if let Some(want) = here {
+            came.push(now(want));
         }
-        Ok(reached)
+        for (want, data) in gather.wait() {
+            came.push(match data {
+                // Damaged on its way.
+                Err(Errno::EBADMSG) => now(want),
+                other => other.map(|data| (want, data)),
+            });
+        }
+        Ok(assemble(offset, came.into_iter().collect::<Result<_, _>>()?))
     }
 
     /// As `fetch`, through the slots of read-ahead.
     fn fetch_ahead(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
-        layout: &Arc<Layout>,
+        ask: &Ask,
         stream: &Mutex<Stream>,
         offset: u64,
-        into: &mut [u8],
-    ) -> Result<(), Errno> {
-        let end = offset + into.len() as u64;
-        let size = inode.st.lock().size;
-        let (from, to) = stream.lock().on_read(offset, end, size, layout.count());
+        flags: u8,
+    ) -> Result<Vec<Bytes>, Errno> {
+        let (layout, end) = (&ask.layout, offset + ask.len);
+        let direct = flags & W_DIRECT != 0;
+        let window = stream.lock().on_read((offset, end), ask.size, layout.count(), direct);
+        if window.0 == window.1 && !ask.slots {
+            return Ok(self.fetch(inode, layout, offset, ask.len, flags)?.0);
+        }
+        self.issue(inode, layout, stream, window, flags);
+        let mut parts = Vec::new();
         let mut at = offset;
         while at < end {
             let piece = (at / CHUNK * CHUNK + CHUNK).min(end);
-            let part = &mut into[(at - offset) as usize..(piece - offset) as usize];
-            if self.read_slot(inode, at, part) {
-                at = piece;
+            if let Some(data) = take_slot(inode, at, piece - at) {
+                at += data.len() as u64;
+                parts.push(data);
                 continue;
             }
             // No slot here: everything up to the next slot comes at once.
@@ -124,28 +164,10 @@ impl Core {
                     stop = (stop + CHUNK).min(end);
                 }
             }
-            if at == offset {
-                self.issue(inode, layout, stream, from, to);
-            }
-            let part = &mut into[(at - offset) as usize..(stop - offset) as usize];
-            self.fetch(inode, layout, at, part, 0)?;
+            parts.extend(self.fetch(inode, layout, at, stop - at, flags)?.0);
             at = stop;
         }
-        self.issue(inode, layout, stream, from, to);
-        Ok(())
-    }
-
-    /// Copies from a slot, waiting for its bytes; false when there is none.
-    fn read_slot(&self, inode: &Inode, at: u64, into: &mut [u8]) -> bool {
-        let mut st = inode.st.lock();
-        loop {
-            match st.ahead.take(at, into) {
-                None => return false,
-                Some(Some(n)) if n == into.len() => return true,
-                Some(Some(_)) => return false,
-                Some(None) => inode.landed.wait(&mut st),
-            }
-        }
+        Ok(parts)
     }
 
     /// Asks for the chunks of `[from, to)` while there is room in the pool and on the wire.
@@ -154,8 +176,8 @@ impl Core {
         inode: &Arc<Inode>,
         layout: &Arc<Layout>,
         stream: &Mutex<Stream>,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        flags: u8,
     ) {
         let pool = u64::from(self.options.max_read_ahead_mb) << 20;
         let mut chunk = from;
@@ -163,7 +185,7 @@ impl Core {
             if self.ahead_bytes.load(std::sync::atomic::Ordering::Relaxed) + CHUNK > pool {
                 break;
             }
-            if !self.issue_chunk(inode, layout, chunk) {
+            if !self.issue_chunk(inode, layout, chunk, flags) {
                 break;
             }
             chunk += CHUNK;
@@ -172,7 +194,13 @@ impl Core {
     }
 
     /// Asks for one chunk; false when the wire is full.
-    fn issue_chunk(self: &Arc<Core>, inode: &Arc<Inode>, layout: &Arc<Layout>, chunk: u64) -> bool {
+    fn issue_chunk(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Arc<Layout>,
+        chunk: u64,
+        flags: u8,
+    ) -> bool {
         let (number, len) = {
             let mut st = inode.st.lock();
             let len = CHUNK.min(st.size.saturating_sub(chunk));
@@ -209,7 +237,7 @@ impl Core {
         for (want, ost, permit) in ready {
             let object = layout.object(inode.fid, want.stripe);
             let (at, n, filling) = (want.object_offset, want.len as u32, filling.clone());
-            ost.read(permit, object, at, n, 0, move |r| filling.came(&want, r));
+            ost.read(permit, object, at, n, flags | R_BEHIND, move |r| filling.came(&want, r));
         }
         true
     }
@@ -219,9 +247,9 @@ impl Core {
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         offset: u64,
-        into: &mut [u8],
+        len: u64,
         direct: bool,
-    ) -> Result<usize, Errno> {
+    ) -> Result<Vec<Bytes>, Errno> {
         let layout = match &inode.st.lock().place {
             Place::Striped(layout) => Some(layout.clone()),
             _ => None,
@@ -230,23 +258,72 @@ impl Core {
             Some(layout) => layout,
             None => match self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })? {
                 Res::Inline { attr, data: Some(data), .. } => {
-                    return Ok(copy_inline(&data, attr.size, offset, into));
+                    return Ok(from_inline(&data, attr.size, offset, len));
                 }
                 Res::Inline { attr, data: None, layout: None } => {
-                    return Ok(copy_inline(&[], attr.size, offset, into));
+                    return Ok(from_inline(&[], attr.size, offset, len));
                 }
                 Res::Inline { layout: Some(layout), .. } => Arc::new(layout),
                 _ => return Err(Errno::EPROTO),
             },
         };
         let flags = W_DIRECT * u8::from(direct);
-        let reached = self.fetch(inode, &layout, offset, into, flags)?;
-        if reached == into.len() as u64 {
-            return Ok(into.len());
+        let (mut parts, reached) = self.fetch(inode, &layout, offset, len, flags)?;
+        if reached < len {
+            let size = self.size_now(inode)?;
+            cut_off(&mut parts, size.saturating_sub(offset));
         }
-        let size = self.size_now(inode)?;
-        Ok(into.len().min(size.saturating_sub(offset).min(into.len() as u64) as usize))
+        Ok(parts)
     }
+}
+
+/// Bytes of a slot, waiting for them; None when there is none.
+fn take_slot(inode: &Inode, at: u64, len: u64) -> Option<Bytes> {
+    let mut st = inode.st.lock();
+    loop {
+        match st.ahead.take(at, len)? {
+            None => inode.landed.wait(&mut st),
+            there => return there,
+        }
+    }
+}
+
+/// Puts the answers to reads in the order of the file; how far the last byte that came lies from
+/// `offset`.
+fn assemble(offset: u64, came: Vec<(Want, Bytes)>) -> (Vec<Bytes>, u64) {
+    let mut pieces = Vec::with_capacity(came.len());
+    for (want, data) in came {
+        let mut from = 0;
+        for (at, len) in want.parts {
+            let to = (from + len as usize).min(data.len());
+            pieces.push((at, len, data.slice(from.min(to)..to)));
+            from += len as usize;
+        }
+    }
+    pieces.sort_unstable_by_key(|(at, ..)| *at);
+    let (mut parts, mut reached) = (Vec::with_capacity(pieces.len()), 0);
+    for (at, len, bytes) in pieces {
+        let mut hole = len as usize - bytes.len();
+        if !bytes.is_empty() {
+            reached = at + bytes.len() as u64 - offset;
+            parts.push(bytes);
+        }
+        while hole > 0 {
+            let zeros = &ZEROS[..hole.min(ZEROS.len())];
+            parts.push(Bytes::from_static(zeros));
+            hole -= zeros.len();
+        }
+    }
+    (parts, reached)
+}
+
+/// Cuts pieces to `len` bytes.
+fn cut_off(parts: &mut Vec<Bytes>, mut len: u64) {
+    for part in parts.iter_mut() {
+        part.truncate(len.min(part.len() as u64) as usize);
+        len -= part.len() as u64;
+    }
+    parts.retain(|p| !p.is_empty());
 }
 
 /// A chunk of read-ahead whose pieces are coming.
@@ -293,71 +370,70 @@ impl Filling {
     }
 }
 
-/// Puts the bytes of a read to their places; returns how far they reach in `into`.
-fn scatter(want: &Want, data: &[u8], base: u64, into: &mut [u8]) -> u64 {
-    let (mut from, mut reached) = (0usize, 0);
+/// Puts the bytes of a read to their places in `into`, which begins at `base` and holds zeros.
+fn scatter(want: &Want, data: &[u8], base: u64, into: &mut [u8]) {
+    let mut from = 0usize;
     for (at, len) in &want.parts {
         let (a, n) = ((at - base) as usize, *len as usize);
         let rest = data.get(from..).unwrap_or(&[]);
         let have = rest.len().min(n);
         into[a..a + have].copy_from_slice(&rest[..have]);
-        into[a + have..a + n].fill(0);
-        if have > 0 {
-            reached = reached.max((a + have) as u64);
-        }
         from += n;
     }
-    reached
 }
 
-fn copy_inline(data: &[u8], size: u64, offset: u64, into: &mut [u8]) -> usize {
-    let n = size.saturating_sub(offset).min(into.len() as u64) as usize;
+fn from_inline(data: &[u8], size: u64, offset: u64, len: u64) -> Vec<Bytes> {
+    let n = size.saturating_sub(offset).min(len) as usize;
     let have = data.get(offset.min(data.len() as u64) as usize..).unwrap_or(&[]);
-    let k = have.len().min(n);
-    into[..k].copy_from_slice(&have[..k]);
-    into[k..n].fill(0);
-    n
+    let mut bytes = Vec::with_capacity(n);
+    bytes.extend_from_slice(&have[..have.len().min(n)]);
+    bytes.resize(n, 0);
+    vec![bytes.into()]
 }
 
-/// Answers from memory, or takes what must lie over the objects' bytes.
-fn look(inode: &Inode, offset: u64, into: &mut [u8]) -> Result<Local, Errno> {
+/// Answers from memory, or says what must come from the objects.
+fn look(inode: &Inode, offset: u64, len: u64) -> Result<Local, Errno> {
     let st = inode.st.lock();
-    let n = st.size.saturating_sub(offset).min(into.len() as u64) as usize;
-    if n == 0 {
-        return Ok(Local::Done(0));
+    let len = st.size.saturating_sub(offset).min(len);
+    if len == 0 {
+        return Ok(Local::Done(Vec::new()));
     }
     let layout = match &st.place {
         Place::Unknown => return Err(Errno::EIO),
         Place::Inline(inline) => {
-            return Ok(Local::Done(copy_inline(&inline.data, st.size, offset, into)));
+            return Ok(Local::Done(from_inline(&inline.data, st.size, offset, len)));
         }
         Place::Striped(layout) => layout.clone(),
     };
-    let end = offset + n as u64;
     let (unstable, flight, dirty) = (&st.unstable, &st.flight, &st.dirty);
+    let (size, slots) = (st.size, !st.ahead.is_empty());
+    let mut ask = Ask { len, layout, over: Vec::new(), size, slots };
     if unstable.is_empty() && flight.is_empty() && dirty.is_empty() {
-        return Ok(Local::Fetch(n, layout, Vec::new()));
+        return Ok(Local::Fetch(ask));
     }
+    let end = offset + len;
     let mut cover = Cover::default();
     unstable.ranges(offset, end, |a, b| cover.add(a, b));
     flight.ranges(offset, end, |a, b| cover.add(a, b));
     dirty.ranges(offset, end, |a, b| cover.add(a, b));
     if cover.covers(offset, end) {
-        unstable.copy_to(offset, &mut into[..n]);
-        flight.copy_to(offset, &mut into[..n]);
-        dirty.copy_to(offset, &mut into[..n]);
-        return Ok(Local::Done(n));
+        let mut bytes = vec![0; len as usize];
+        unstable.copy_to(offset, &mut bytes);
+        flight.copy_to(offset, &mut bytes);
+        dirty.copy_to(offset, &mut bytes);
+        return Ok(Local::Done(vec![bytes.into()]));
     }
-    let mut over = Vec::new();
-    unstable.snapshot(offset, end, &mut over);
-    flight.snapshot(offset, end, &mut over);
-    dirty.snapshot(offset, end, &mut over);
-    Ok(Local::Fetch(n, layout, over))
+    unstable.snapshot(offset, end, &mut ask.over);
+    flight.snapshot(offset, end, &mut ask.over);
+    dirty.snapshot(offset, end, &mut ask.over);
+    Ok(Local::Fetch(ask))
 }
 
-fn lay_over(over: &[(u64, Bytes)], offset: u64, into: &mut [u8]) {
-    for (at, bytes) in over {
+fn lay_over(ask: &Ask, offset: u64, parts: &[Bytes]) -> Vec<Bytes> {
+    let mut whole = parts.concat();
+    for (at, bytes) in &ask.over {
         let from = (at - offset) as usize;
-        into[from..from + bytes.len()].copy_from_slice(bytes);
+        whole[from..from + bytes.len()].copy_from_slice(bytes);
     }
+    vec![whole.into()]
 }

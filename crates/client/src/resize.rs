@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use proto::attr::{S_ATIME, S_ATIME_NOW, S_MTIME, S_MTIME_NOW, S_OPENED, S_SIZE};
 use proto::mds::{Cred, Op, Res, SizeReport};
 use proto::oss::{P_HOLE, P_TRUNCATE, P_ZERO, Written};
@@ -454,18 +455,17 @@ impl Core {
         let stream = parking_lot::Mutex::default();
         let mut done = 0;
         while done < len {
-            let mut buf = vec![0; (len - done).min(COPY_STEP) as usize];
-            let n = self.read(from.0, &stream, from.1 + done, &mut buf, false);
-            let n = match n {
-                Ok(0) => break,
-                Ok(n) => n,
+            let step = (len - done).min(COPY_STEP);
+            let data: Bytes = match self.read(from.0, &stream, from.1 + done, step, false) {
+                Ok(parts) if parts.is_empty() => break,
+                Ok(parts) => parts.concat().into(),
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             };
-            buf.truncate(n);
+            let n = data.len() as u64;
             let at = At::Offset(to.1 + done);
-            match self.write(to.0, at, Data::Owned(buf.into()), how) {
-                Ok(_) => done += n as u64,
+            match self.write(to.0, at, Data::Owned(data), how) {
+                Ok(_) => done += n,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }

@@ -92,7 +92,13 @@ impl PinstripeFs {
 
     pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {
         match self.handles.get(r.fh) {
-            Ok(h) => reply.fill(|buf| h.file.read(r.offset, buf).map_err(errno)),
+            Ok(h) => match h.file.read_parts(r.offset, r.size.into()) {
+                Ok(parts) => {
+                    let slices: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
+                    reply.slices(&slices);
+                }
+                Err(e) => reply.err(errno(e)),
+            },
             Err(e) => reply.err(e),
         }
     }

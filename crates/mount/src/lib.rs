@@ -35,7 +35,7 @@ const READ_AHEAD: u32 = 8 << 20;
 /// Requests the kernel keeps in flight without waiting for their answers.
 const MAX_BACKGROUND: u16 = 256;
 /// Threads that serve requests; handlers block on servers, so there may be many.
-const MAX_THREADS: usize = 32;
+const MAX_THREADS: usize = 48;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +86,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
         max_background: MAX_BACKGROUND,
         congestion_threshold: MAX_BACKGROUND / 4 * 3,
         max_threads: MAX_THREADS,
+        max_idle_threads: MAX_THREADS,
         ..Config::default()
     };
     let fail = |e| Error::Session(mountpoint.clone(), e);

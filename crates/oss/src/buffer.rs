@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 /// Alignment of every buffer, in bytes; what O_DIRECT may ask for.
 pub(crate) const ALIGN: usize = 4096;
 /// Sizes of buffers in bytes and how many of each are kept idle in the process.
-const CLASSES: [(usize, usize); 3] = [(64 << 10, 32), (1 << 20, 12), (4 << 20, 2)];
+const CLASSES: [(usize, usize); 4] = [(4 << 10, 64), (64 << 10, 32), (1 << 20, 48), (4 << 20, 2)];
 
-static IDLE: [Mutex<Vec<Aligned>>; 3] = [const { Mutex::new(Vec::new()) }; 3];
+static IDLE: [Mutex<Vec<Aligned>>; 4] = [const { Mutex::new(Vec::new()) }; 4];
 
 struct Aligned {
     at: NonNull<u8>,
@@ -62,6 +62,11 @@ impl Buffer {
     /// Cuts the buffer to its first `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+    /// Changes the length, at most to the next multiple of [`ALIGN`].
+    pub(crate) fn resize(&mut self, len: usize) {
+        let room = self.memory.as_ref().map_or(0, |m| m.layout.size());
+        self.len = len.min(room);
     }
     /// The bytes, to change.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {

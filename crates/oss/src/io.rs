@@ -66,3 +66,33 @@ pub(crate) fn read_once(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Resu
         }
     }
 }
+
+/// cachestat(2), on all architectures.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+/// Pages of a range in the page cache, by their state.
+#[repr(C)]
+#[derive(Default)]
+struct CacheStat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Whether reading a range past the page cache costs nothing: it lacks pages of it, and has none
+/// that are not on disk. False where the kernel cannot tell (before 6.5).
+pub(crate) fn better_uncached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    let (range, mut stat) = (Range { offset, len }, CacheStat::default());
+    // SAFETY: both structs are laid out as the kernel's and outlive the call.
+    let rc = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &range, &mut stat, 0u32) };
+    let pages = (offset + len).div_ceil(4096) - offset / 4096;
+    rc == 0 && stat.cached < pages && stat.dirty == 0 && stat.writeback == 0
+}

@@ -41,6 +41,9 @@ pub struct OstOptions {
     pub workers: usize,
     /// Whether stored checksums are compared when blocks are read.
     pub verify_reads: bool,
+    /// Reads of at least so many bytes go past the page cache when the asker keeps them itself
+    /// ([`proto::oss::R_ONCE`]) and the cache does not hold them.
+    pub uncached_reads_from: u32,
 }
 
 impl Default for OstOptions {
@@ -50,6 +53,7 @@ impl Default for OstOptions {
             reserve_bytes: None,
             workers: 8,
             verify_reads: true,
+            uncached_reads_from: 128 << 10,
         }
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! Role: decides on which thread a request runs. In process it is the caller's, which may wait for
 //! the disk; a thread of the transport (it runs inside a tokio runtime) never waits, so what memory
-//! cannot answer goes to a bounded pool. COMMIT and DESTROY always go there, so that a caller can
-//! have several targets sync at once. Never does: anything with bytes.
+//! cannot answer goes to a bounded pool. COMMIT, DESTROY and reads that nobody waits for always go
+//! there, so that a caller can have several targets at work at once. Never does: anything with bytes.
 
 use std::sync::Arc;
 
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
 use proto::mgs::Hello;
+use proto::oss::R_BEHIND;
 use proto::wire::Wire;
 use proto::{Errno, ops::oss as op};
 
@@ -58,9 +59,9 @@ impl Service for OstService {
     fn request(&self, _: &SessionRef, request: Request, reply: Responder) {
         let opcode = request.header.opcode.get();
         let transport = tokio::runtime::Handle::try_current().is_ok();
-        let syncs = matches!(opcode, op::COMMIT | op::DESTROY);
+        let apart = matches!(opcode, op::COMMIT | op::DESTROY) || is_behind(&request);
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
-        if quick || !(transport || syncs) {
+        if quick || !(transport || apart) {
             return reply.send(answer(&self.ost, &request));
         }
         if opcode == op::READ
@@ -78,6 +79,12 @@ impl Service for OstService {
 
 fn known(opcode: u16) -> bool {
     (op::READ..=op::ALLOCATE).contains(&opcode)
+}
+
+/// Whether a read was asked for by somebody who does not wait for it.
+fn is_behind(request: &Request) -> bool {
+    request.header.opcode.get() == op::READ
+        && proto::oss::Read::from_bytes(&request.body).is_ok_and(|r| r.flags & R_BEHIND != 0)
 }
 
 fn hot(ost: &Ost, request: &Request) -> Option<Response> {

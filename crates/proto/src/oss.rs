@@ -13,6 +13,10 @@ pub const W_SYNC: u8 = 1;
 pub const W_DIRECT: u8 = 2;
 /// No checksums were computed (switched off): `sums` is empty.
 pub const W_NO_SUMS: u8 = 4;
+/// Of a read: who asks keeps the bytes, so the target need not.
+pub const R_ONCE: u8 = 8;
+/// Of a read: who asks, in the target's process, does not wait for it; another thread does it.
+pub const R_BEHIND: u8 = 16;
 
 crate::wire_struct! {
     /// Reads `[offset, offset+len)`; the answer is short at the end of the object.
@@ -23,7 +27,7 @@ crate::wire_struct! {
         offset: u64,
         /// Bytes wanted, at most [`crate::MAX_BULK`].
         len: u32,
-        /// `W_DIRECT`, `W_NO_SUMS`.
+        /// `W_DIRECT`, `W_NO_SUMS`, `R_ONCE`, `R_BEHIND`.
         flags: u8,
     }
     /// Answer to [`Read`]; bytes are in the bulk part.

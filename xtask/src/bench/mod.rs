@@ -133,11 +133,10 @@ fn measure(bench: &Bench, cx: Cx) -> Result<()> {
         for (workload, row) in chosen.iter().zip(&mut rows) {
             for system in &mut systems {
                 eprintln!("round {round}: {} on {}", workload.name, system.name());
-                let before = system.cpu();
+                system.mark();
                 let (amount, seconds) = (workload.run)(&cx, system, &sizes)
                     .with_context(|| format!("{} on {}", workload.name, system.name()))?;
-                let cpu = system.cpu() - before;
-                row.add(system.name(), amount / seconds, cpu.max(0.0) / amount);
+                row.add(system.name(), amount / seconds, system.spent() / amount);
             }
         }
     }

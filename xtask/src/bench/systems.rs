@@ -11,8 +11,9 @@ use std::time::Instant;
 /// A file system under measurement.
 pub enum System {
     Local { dir: PathBuf },
-    Bindfs { dir: PathBuf, back: PathBuf, pid: i32 },
-    Ours { fs: Box<Fs>, dir: PathBuf },
+    /// `mark`: processor seconds its daemon had used when the measuring began; so for ours.
+    Bindfs { dir: PathBuf, back: PathBuf, pid: i32, mark: f64 },
+    Ours { fs: Box<Fs>, dir: PathBuf, mark: f64 },
 }
 
 impl System {
@@ -25,8 +26,8 @@ impl System {
         let pid = bindfs_pid(&bound);
         Ok(vec![
             Self::Local { dir: local },
-            Self::Bindfs { dir: bound, back, pid },
-            Self::Ours { fs: Box::new(fs), dir },
+            Self::Bindfs { dir: bound, back, pid, mark: 0.0 },
+            Self::Ours { fs: Box::new(fs), dir, mark: 0.0 },
         ])
     }
 
@@ -45,8 +46,25 @@ impl System {
         }
     }
 
+    /// Begins to count the processor's time.
+    pub fn mark(&mut self) {
+        let now = self.cpu();
+        match self {
+            Self::Local { .. } => {}
+            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } => *mark = now,
+        }
+    }
+
+    /// Processor seconds its daemons used since the mark.
+    pub fn spent(&self) -> f64 {
+        match self {
+            Self::Local { .. } => 0.0,
+            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } => self.cpu() - mark,
+        }
+    }
+
     /// Processor seconds its daemons have used.
-    pub fn cpu(&self) -> f64 {
+    fn cpu(&self) -> f64 {
         match self {
             Self::Local { .. } => 0.0,
             Self::Bindfs { pid, .. } => processor_seconds(*pid),
@@ -56,11 +74,12 @@ impl System {
         }
     }
 
-    /// Forgets everything cached: by the kernel, and by daemons, which start anew.
+    /// Forgets everything cached: by the kernel, and by daemons, which start anew; the time their
+    /// start took does not count.
     pub fn cold(&mut self) -> Result<()> {
         match self {
             Self::Local { .. } => {}
-            Self::Bindfs { dir, back, pid } => {
+            Self::Bindfs { dir, back, pid, .. } => {
                 Cmd::new("umount").arg(&*dir).quiet().ok()?;
                 start_bindfs(back, dir)?;
                 *pid = bindfs_pid(dir);
@@ -71,6 +90,7 @@ impl System {
             }
         }
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+        self.mark();
         Ok(())
     }
 

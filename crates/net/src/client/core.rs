@@ -17,6 +17,7 @@ use proto::mgs::{Hello, Welcome};
 use proto::{WIRE_VERSION, ops};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -98,6 +99,7 @@ pub(crate) struct Core {
     pub(crate) moved: Arc<Notify>,
     pub(crate) runtime: Handle,
     this: Weak<Core>,
+    local: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -128,6 +130,7 @@ impl Core {
             moved: Arc::new(Notify::new()),
             runtime,
             this: this.clone(),
+            local: AtomicBool::new(matches!(endpoint, Endpoint::Local(_))),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
@@ -430,7 +433,12 @@ impl Core {
         SessionStats { waiting: state.pending.len() as u64, ..state.stats.clone() }
     }
 
+    pub(crate) fn is_local(&self) -> bool {
+        self.local.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_endpoint(&self, endpoint: Endpoint) {
+        self.local.store(matches!(endpoint, Endpoint::Local(_)), Ordering::Relaxed);
         let (old, generation) = {
             let mut state = self.state.lock();
             let old = std::mem::replace(&mut state.endpoint, endpoint.clone());

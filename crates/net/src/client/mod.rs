@@ -59,6 +59,12 @@ impl Session {
         self.core.is_up()
     }
 
+    /// Whether the target is in this process: its requests run on the caller's thread, and what
+    /// they bring never left memory.
+    pub fn is_local(&self) -> bool {
+        self.core.is_local()
+    }
+
     /// Sends a request, waits for its reply. A status other than 0 is no error here, see
     /// [`Reply::status`].
     ///

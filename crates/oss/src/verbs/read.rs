@@ -1,13 +1,13 @@
 //! READ: bytes with their checksums, compared with the stored ones before they are sent.
 
 use bytes::Bytes;
-use proto::oss::{Read, ReadReply, W_DIRECT, W_NO_SUMS, sums};
+use proto::oss::{R_ONCE, Read, ReadReply, W_DIRECT, W_NO_SUMS, sums};
 use proto::wire::List;
 use proto::{Errno, MAX_BULK};
 
 use super::BLOCK;
 use crate::buffer::{ALIGN, Buffer};
-use crate::io::{read_at, read_cached, read_once};
+use crate::io::{better_uncached, read_at, read_cached, read_once};
 use crate::object::Object;
 use crate::ost::{Ost, errno};
 use crate::stats::{Verb, add};
@@ -62,18 +62,26 @@ impl Ost {
         Ok(Some((ReadReply { sums: List(found) }, Bytes::from_owner(buffer))))
     }
 
+    /// Whether a read goes past the page cache.
+    fn past_cache(&self, object: &Object, req: &Read, len: usize) -> bool {
+        let large = len >= self.options.uncached_reads_from as usize;
+        let once = || {
+            req.flags & R_ONCE != 0 && large && better_uncached(object.fd(), req.offset, len as u64)
+        };
+        req.offset.is_multiple_of(ALIGN as u64) && (req.flags & W_DIRECT != 0 || once())
+    }
+
     /// Reads from the disk or the page cache, as asked.
     fn fill(&self, object: &Object, req: &Read, buffer: &mut Buffer) -> Result<usize, Errno> {
         let want = buffer.as_ref().len();
-        if req.flags & W_DIRECT != 0
-            && req.offset.is_multiple_of(ALIGN as u64)
+        if self.past_cache(object, req, want)
             && let Some(fd) = object.direct_fd(&self.objects)
         {
             // Whole pages are asked for; the kernel cuts the answer at the file's end.
-            let mut whole = Buffer::new(want.next_multiple_of(ALIGN));
-            if matches!(read_once(fd, whole.as_mut(), req.offset), Ok(n) if n >= want) {
-                whole.truncate(want);
-                *buffer = whole;
+            buffer.resize(want.next_multiple_of(ALIGN));
+            let got = read_once(fd, buffer.as_mut(), req.offset);
+            buffer.resize(want);
+            if matches!(got, Ok(n) if n >= want) {
                 return Ok(want);
             }
         }
