@@ -137,7 +137,7 @@ impl Stream {
         stripes: u64,
         direct: bool,
     ) -> (u64, u64) {
-        let near = offset <= self.next + SLACK && offset + SLACK >= self.next;
+        let near = self.is_near(offset);
         if !near {
             *self = Stream { next: end, window: 0, issued: end, hits: 0 };
             return (0, 0);
@@ -153,6 +153,16 @@ impl Stream {
         let from = self.issued.max(self.next).next_multiple_of(CHUNK);
         let to = (self.next + self.window).min(size);
         (from, to.max(from))
+    }
+
+    fn is_near(&self, offset: u64) -> bool {
+        offset <= self.next + SLACK && offset + SLACK >= self.next
+    }
+
+    /// What was asked for and is not wanted any more when the reader goes on at `offset`.
+    pub(crate) fn strays(&self, offset: u64) -> Option<(u64, u64)> {
+        let start = self.next.saturating_sub(SLACK);
+        (!self.is_near(offset) && self.window > 0).then_some((start, self.issued))
     }
 
     /// Chunks up to `to` are asked for.
@@ -175,6 +185,10 @@ mod tests {
         s.issued(to.next_multiple_of(CHUNK));
         let (_, later) = s.on_read((8192, 12288), size, 4, false);
         assert!(later > to);
+        assert_eq!(
+            (s.strays(12288), s.strays(500 << 20)),
+            (None, Some((0, to.next_multiple_of(CHUNK))))
+        );
         assert_eq!(s.on_read((500 << 20, (500 << 20) + 4096), size, 4, false), (0, 0));
     }
 

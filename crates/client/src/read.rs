@@ -142,7 +142,14 @@ impl Core {
     ) -> Result<Vec<Bytes>, Errno> {
         let (layout, end) = (&ask.layout, offset + ask.len);
         let direct = flags & W_DIRECT != 0;
-        let window = stream.lock().on_read((offset, end), ask.size, layout.count(), direct);
+        let (strays, window) = {
+            let mut stream = stream.lock();
+            let strays = stream.strays(offset);
+            (strays, stream.on_read((offset, end), ask.size, layout.count(), direct))
+        };
+        if let Some((from, to)) = strays {
+            inode.st.lock().ahead.invalidate(from, to);
+        }
         if window.0 == window.1 && !ask.slots {
             return Ok(self.fetch(inode, layout, offset, ask.len, flags)?.0);
         }

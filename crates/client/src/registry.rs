@@ -58,6 +58,10 @@ impl Registry {
     pub(crate) fn rest(&self, inode: &Arc<Inode>) {
         {
             let mut st = inode.st.lock();
+            if st.opens == 0 {
+                // Whoever read ahead is gone; the room is others'.
+                st.ahead.clear();
+            }
             if st.opens > 0 || st.idle || !st.is_clean() {
                 return;
             }

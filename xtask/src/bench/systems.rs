@@ -10,10 +10,21 @@ use std::time::Instant;
 
 /// A file system under measurement.
 pub enum System {
-    Local { dir: PathBuf },
+    Local {
+        dir: PathBuf,
+    },
     /// `mark`: processor seconds its daemon had used when the measuring began; so for ours.
-    Bindfs { dir: PathBuf, back: PathBuf, pid: i32, mark: f64 },
-    Ours { fs: Box<Fs>, dir: PathBuf, mark: f64 },
+    Bindfs {
+        dir: PathBuf,
+        back: PathBuf,
+        pid: i32,
+        mark: f64,
+    },
+    Ours {
+        fs: Box<Fs>,
+        dir: PathBuf,
+        mark: f64,
+    },
 }
 
 impl System {
