@@ -120,6 +120,19 @@ impl Opens {
         self.writing.get(&fid).is_some_and(|v| v.iter().any(|s| *s != session))
     }
 
+    /// Whether several sessions have a file open, or may be writing it, and one of them writes: none
+    /// of them gets leases on it.
+    pub fn is_direct(&self, fid: Fid, session: u64) -> bool {
+        self.written_elsewhere(fid, session)
+            || self.writing_elsewhere(fid, session)
+            || (self.open_elsewhere(fid, session) && self.is_writer(fid, session))
+    }
+
+    /// Whether a session has a file open for writing, or may be writing its objects.
+    pub fn is_writer(&self, fid: Fid, session: u64) -> bool {
+        self.writes(fid, session, 0) || self.writing.get(&fid).is_some_and(|v| v.contains(&session))
+    }
+
     /// A session is gone: the files it had open.
     pub fn drop_session(&mut self, session: u64) -> Vec<Fid> {
         let handles = self.handles(session);

@@ -41,6 +41,10 @@ pub struct MdtOptions {
     pub poll_interval: Duration,
     /// How long a client may take to give back a lease before it is evicted.
     pub recall_timeout: Duration,
+    /// Leases one client may have; above it the oldest are called back.
+    pub leases_per_client: usize,
+    /// Leases all clients together may have.
+    pub leases_total: usize,
     /// Below this many free bytes only what frees space is done; must be above the store's own
     /// reserve and below the OSTs'. 0: what the store keeps, what it needs to compact, and a
     /// quarter of the file system, at most 56 MiB.
@@ -63,6 +67,8 @@ impl Default for MdtOptions {
             orphan_grace: Duration::from_secs(60),
             poll_interval: Duration::from_secs(1),
             recall_timeout: Duration::from_secs(20),
+            leases_per_client: crate::leases::MAX_PER_CLIENT,
+            leases_total: crate::leases::MAX_LEASES,
             reserve_bytes: 0,
             seed: 1,
             clock: Arc::new(SystemClock),

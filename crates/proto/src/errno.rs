@@ -70,6 +70,7 @@ names!(
     ESTALE,
     EDQUOT,
     ECANCELED,
+    ERESTART,
     EKEYREJECTED,
 );
 

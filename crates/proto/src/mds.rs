@@ -128,7 +128,9 @@ crate::wire_struct! {
 
 /// Compound: operations after one that failed run too (each stands for itself).
 pub const CF_CONTINUE: u8 = 1;
-/// Compound: the client wants leases on what the answer tells of.
+/// Compound: the client wants leases on what the answer tells of. An operation may then fail with
+/// ERESTART: it and those after it did not run and are to be sent again, without anything that
+/// changes something in front of them (the answer to that would wait for others' leases).
 pub const CF_LEASES: u8 = 2;
 
 /// Lease: names of a directory, present and absent, and its listing.
@@ -279,7 +281,9 @@ crate::wire_enum! {
         29 => FidToPath { fid: Fid },
         /// State of the target as JSON, for `status`: [`Res::Data`].
         30 => Status { },
-        /// Gives leases back unasked (those used longest ago first): [`Res::Done`].
+        /// Gives leases back unasked (those used longest ago first): [`Res::Done`]. A grant of an
+        /// answer to a request sent before this one is not to be taken (the MDT may have granted
+        /// first).
         31 => Release { leases: List<Lease> },
         /// Asks for a lease by name; what was granted is in the answer's `leases`: [`Res::Attr`].
         32 => Lease { fid: Fid, bits: u8 },
@@ -331,7 +335,8 @@ crate::wire_struct! {
         inline: Option<Bytes>,
         /// Layout, if the file has objects.
         layout: Option<Layout>,
-        /// Another session has the file open for writing now.
+        /// Several sessions have the file open, one of them for writing: it is served directly,
+        /// nobody has leases on it.
         shared: bool,
     }
 }

@@ -39,7 +39,8 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, flags: u32, handle: u64) -> Step<Re
     if r.opens.fid(r.session, handle).is_some_and(|f| f != fid) {
         return Err(Errno::EBADF.into());
     }
-    let shared = r.opens.written_elsewhere(fid, r.session);
+    let shared = r.opens.written_elsewhere(fid, r.session)
+        || (flags & O_WRITE != 0 && r.opens.open_elsewhere(fid, r.session));
     r.then(Effect::Open(fid, Holder { session: r.session, handle, flags }));
     r.current = fid;
     let layout = if striped { inode.layout.clone() } else { None };

@@ -291,7 +291,7 @@ impl State {
         if task.transno == 0 {
             return;
         }
-        let body = task.body();
+        let body = task.body(&[]);
         self.keep(task, Some(task.current), body);
     }
 

@@ -45,6 +45,8 @@ pub enum Work {
     Closed(u64, bool),
     /// The holder of the SOLE lease answered, or did not.
     Recalled(u64, bool),
+    /// A session answered a call-back of leases (by number), or did not in time.
+    LeasesBack(u64, u64, bool),
     /// The client that got the SOLE lease by a call has heard of it, or is gone.
     Granted(u64),
     /// The delay of a group is over.
@@ -160,6 +162,7 @@ impl Exec {
     /// Takes what is to be delivered. Groups go to the store under the lock (submitting never
     /// blocks): they must reach it in the order they were cut.
     fn hand_over(self: &Arc<Exec>, state: &mut State) -> Outbox {
+        state.call_leases();
         for group in state.out.groups.drain(..) {
             let exec = Arc::clone(self);
             let (prev_last, last) = group.transnos;
@@ -190,9 +193,21 @@ impl Exec {
         for (session, what) in out.recalls {
             self.recall(session, what);
         }
+        for (session, number, body) in out.calls {
+            self.call_leases(session, number, body.to_bytes());
+        }
         for session in out.evict {
             session.evict();
         }
+    }
+
+    fn call_leases(self: &Arc<Exec>, session: SessionRef, number: u64, body: Vec<u8>) {
+        let (exec, id) = (Arc::clone(self), session.id());
+        let done = move |r: Result<net::Reply, net::NetError>| {
+            let ok = r.is_ok_and(|r| r.status().is_ok());
+            exec.leave(Work::LeasesBack(id, number, ok));
+        };
+        session.call_back(ops::callback::LEASES, body, self.recall_timeout, Box::new(done));
     }
 
     fn recall(self: &Arc<Exec>, session: SessionRef, what: u8) {
@@ -223,6 +238,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Closed(session, forget) => close_session(s, session, forget),
         Work::Recalled(session, true) => s.sole_is_back(session),
         Work::Recalled(session, false) => s.sole_timeout(session),
+        Work::LeasesBack(session, number, ok) => s.leases_back(session, number, ok),
         Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),
@@ -243,5 +259,6 @@ fn close_session(s: &mut State, session: u64, forget: bool) {
     fids.into_iter().for_each(|f| s.wake_locks(f));
     s.ns.drop_session(session).into_iter().for_each(|f| s.reap(f));
     s.sole.held.retain(|t| t.session.id() != session);
+    s.drop_leases(session);
     s.sole_on_close(session);
 }

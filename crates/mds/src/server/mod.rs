@@ -9,6 +9,7 @@ mod exec;
 mod loader;
 mod open;
 mod poll;
+mod recall;
 mod service;
 mod sole;
 mod state;
@@ -166,6 +167,11 @@ impl Mdt {
     /// Tells where the OSTs are.
     pub fn set_osts(&self, osts: Vec<(u32, Endpoint)>, key: Option<ClusterKey>) {
         self.addresses.lock().set(osts, key);
+    }
+
+    /// Every lease there is: inode, session, `LS_*`.
+    pub fn leases(&self) -> Vec<(proto::Fid, u64, u8)> {
+        self.exec.with(|s| s.leases.table.all().collect())
     }
 
     /// Files whose objects wait to be destroyed, once their removal is durable.

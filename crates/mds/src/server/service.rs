@@ -12,7 +12,7 @@ use proto::{Errno, Fid, FidRange, Wire, ops};
 use super::Mdt;
 use super::exec::Work;
 use super::state::Client;
-use super::task::Task;
+use super::task::{Aside, Task};
 use crate::keys;
 use crate::record::{self, Replies};
 
@@ -80,6 +80,8 @@ impl Service for Mdt {
             settles: false,
             bytes: 0,
             transno: 0,
+            aside: Aside::default(),
+            granted: Vec::new(),
             reply,
         };
         self.exec.submit(Work::Request(Box::new(task), h.last_committed.get()));

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use net::{Responder, Response, SessionRef};
-use proto::mds::{CompoundReply, Op, Res};
+use proto::mds::{CompoundReply, LeaseRecall, Op, Res};
 use proto::{Errno, Fid, Wire};
 
 use super::commit::{Flight, Group};
+use super::recall::{Halt, Leases};
 use super::sole::Sole;
 use super::task::{Parked, Task};
 use super::wait::Place;
@@ -85,6 +86,8 @@ pub struct Outbox {
     pub garbage: Vec<(Fid, Garbage)>,
     /// Leases to call back or grant.
     pub recalls: Vec<(SessionRef, u8)>,
+    /// Leases of inodes to call back: of whom, number of the call.
+    pub calls: Vec<(SessionRef, u64, LeaseRecall)>,
     /// Sessions to evict.
     pub evict: Vec<SessionRef>,
     /// The first change since the last group was made: set the timer.
@@ -101,6 +104,8 @@ pub struct State {
     pub clients: HashMap<u64, Client>,
     /// The lease of the only client.
     pub sole: Sole,
+    /// Leases per inode, while several clients share the files.
+    pub leases: Leases,
     /// Last transaction number given.
     pub transno: u64,
     /// Last durable one.
@@ -137,6 +142,7 @@ impl State {
             ns,
             clients: HashMap::new(),
             sole: Sole::default(),
+            leases: Leases::default(),
             transno: last,
             committed: last,
             failed: false,
@@ -230,16 +236,17 @@ impl State {
                 Some(Special::Result(res)) => res,
                 None => match self.one(session, &mut task) {
                     Ok(res) => res,
-                    Err(Stop::Errno(e)) => failed(e),
+                    Err(Halt::Leases(conflicts)) => return self.set_aside(task, conflicts),
+                    Err(Halt::Stop(Stop::Errno(e))) => failed(e),
                     // Links are read from the store: first everything must be there.
-                    Err(Stop::Miss(Need::Links(_))) if !task.flushed => {
+                    Err(Halt::Stop(Stop::Miss(Need::Links(_)))) if !task.flushed => {
                         task.flushed = true;
                         if self.transno > self.committed {
                             return self.wait(task, Place::Commit(self.transno));
                         }
                         continue;
                     }
-                    Err(Stop::Miss(need)) => {
+                    Err(Halt::Stop(Stop::Miss(need))) => {
                         return self.park(need, Parked::Client(Box::new(task)));
                     }
                 },
@@ -273,29 +280,39 @@ impl State {
     }
 
     /// One operation on the namespace.
-    fn one(&mut self, session: u64, task: &mut Task) -> Result<Res, Stop> {
+    fn one(&mut self, session: u64, task: &mut Task) -> Result<Res, Halt> {
         self.ns.links = task.links.take();
-        let Some(op) = task.op() else { return Err(Errno::EINVAL.into()) };
+        let Some(op) = task.op() else { return Err(Stop::from(Errno::EINVAL).into()) };
+        self.in_the_way(task, op)?;
         let now = task.compound.at.0.get(task.next).copied();
         let now = now.unwrap_or_else(|| self.options.clock.now());
         let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now);
         // A further miss may still need them.
         task.links = self.ns.links.take();
-        let outcome = outcome?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(stop) => return Err(self.stopped(task, stop)),
+        };
+        self.in_the_way_after(task, &outcome)?;
+        self.forget_leases(&outcome.changes);
         if self.ns.apply(outcome.changes, outcome.effects) {
             self.transno += 1;
             task.transno = self.transno;
             self.arm();
         }
+        self.earn(task, Ok(&outcome.res));
         task.current = outcome.current;
         Ok(outcome.res)
     }
 
     /// Answers a task: its operations ran, or one failed.
-    pub fn finish(&mut self, task: Task) {
-        let body = task.body();
+    pub fn finish(&mut self, mut task: Task) {
+        let leases = self.still_granted(&mut task);
+        let body = task.body(&leases);
         if task.transno > 0 {
-            self.keep(&task, None, body.clone());
+            // Leases end with the session, what is kept does not.
+            let kept = if leases.is_empty() { body.clone() } else { task.body(&[]) };
+            self.keep(&task, None, kept);
         }
         let response = Response {
             transno: task.transno,
@@ -359,8 +376,10 @@ impl State {
                     Err(e) => result(Err(e)),
                 }
             }
-            // Leases come later: nothing is given back that was not given.
-            Op::Release { .. } => result(Ok(Res::Done {})),
+            Op::Release { leases } => {
+                leases.0.iter().for_each(|l| self.leases.table.take(l.fid, session, l.bits));
+                result(Ok(Res::Done {}))
+            }
             _ => None,
         }
     }
@@ -374,6 +393,7 @@ impl State {
         let locks = std::mem::take(&mut self.waiting_lock).into_values();
         let held = std::mem::take(&mut self.sole.held);
         let stalled = std::mem::take(&mut self.stalled);
+        let stalled = stalled.into_iter().chain(self.leases.take_aside());
         locks.chain(held).chain(stalled).for_each(|t| self.fail(t, Errno::EIO));
     }
 
@@ -388,7 +408,7 @@ impl State {
     }
 }
 
-fn failed(errno: Errno) -> Res {
+pub(super) fn failed(errno: Errno) -> Res {
     Res::Failed { errno: errno.0 as u16 }
 }
 

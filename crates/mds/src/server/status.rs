@@ -19,6 +19,7 @@ pub fn json(s: &State) -> Vec<u8> {
                 "description": c.session.description(),
                 "connected": c.session.is_connected(),
                 "sole": s.sole.holder == Some(c.session.id()),
+                "leases": s.leases.table.count(c.session.id()),
             })
         })
         .collect();
@@ -31,6 +32,7 @@ pub fn json(s: &State) -> Vec<u8> {
         "locks": s.ns.locks.held(),
         "lock_waits": s.waiting_lock.len(),
         "stalled": s.stalled.len(),
+        "leases": leases(s),
         "no_room": s.no_room(),
         "destroy_waiting": s.garbage_waiting(),
         "objects": space.objects,
@@ -40,4 +42,22 @@ pub fn json(s: &State) -> Vec<u8> {
         "clients": clients,
     });
     v.to_string().into_bytes()
+}
+
+fn leases(s: &State) -> serde_json::Value {
+    let (l, f) = (&s.leases, &s.leases.figures);
+    let hot: Vec<_> = l.hot.all(s.options.clock.now()).iter().map(|fid| fid.to_string()).collect();
+    json!({
+        "count": l.table.len(),
+        "limit": s.options.leases_total,
+        "limit_per_client": s.options.leases_per_client,
+        "grants": f.grants,
+        "recalls": f.recalls,
+        "calls": f.calls,
+        "calls_under_way": l.calls.under_way(),
+        "waits": f.waits,
+        "waiting": l.waiting(),
+        "evictions": f.evictions,
+        "hot": hot,
+    })
 }

@@ -1,10 +1,13 @@
 //! A request on its way through the namespace.
 
+use crate::leases::MAX_GRANTS;
 use crate::record::Home;
 use net::{Responder, SessionRef};
-use proto::mds::{CF_CONTINUE, Compound, Lease, Op, OpenInfo, Res};
-use proto::wire::List;
+use proto::mds::{CF_CONTINUE, CF_LEASES, Compound, Lease, Op, OpenInfo, Res};
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
+
+/// Bytes of a lease in an answer.
+const LEASE_BYTES: usize = 17;
 
 /// A compound being run; it may step aside between operations.
 pub struct Task {
@@ -32,25 +35,59 @@ pub struct Task {
     pub bytes: usize,
     /// Transaction number of the last change (0: none).
     pub transno: u64,
+    /// What it waits for, or has waited for, of others' leases.
+    pub aside: Aside,
+    /// Leases its operations earned.
+    pub granted: Vec<Lease>,
     /// Where the answer goes.
     pub reply: Responder,
 }
 
+/// How the operation a task stands at fares with leases of others.
+#[derive(Default)]
+pub struct Aside {
+    /// Inodes that grant nothing until it ran.
+    pub waits: Vec<Fid>,
+    /// Inodes of which leases were called back for it.
+    pub asked: Vec<Fid>,
+    /// Files whose writers were asked for their size and times for it.
+    pub glimpsed: Vec<Fid>,
+}
+
 impl Task {
+    /// Whether its client wants leases.
+    pub fn wants_leases(&self) -> bool {
+        self.compound.flags & CF_LEASES != 0
+    }
+
+    /// Notes a lease it earned. The answer must stay short enough for a message.
+    pub fn earned(&mut self, fid: Fid, bits: u8) {
+        self.bytes += LEASE_BYTES;
+        self.granted.push(Lease { fid, bits });
+    }
+
+    /// Whether one more lease fits the answer.
+    pub fn earns_more(&self) -> bool {
+        self.granted.len() < MAX_GRANTS && self.bytes + LEASE_BYTES < MAX_BODY as usize - 1024
+    }
+
     /// The operation to run, if any is left.
     pub fn op(&self) -> Option<&Op> {
         self.compound.ops.0.get(self.next)
     }
 
-    /// The answer's body so far.
-    pub fn body(&self) -> Vec<u8> {
+    /// The answer's body so far, with leases.
+    pub fn body(&self, leases: &[Lease]) -> Vec<u8> {
         // As `CompoundReply` is encoded, without taking the results.
         let mut e = Enc::new();
         e.put(&(self.results.len() as u32));
         for r in &self.results {
             e.put(r);
         }
-        e.put(&List::<Lease>(Vec::new()));
+        e.put(&(leases.len() as u32));
+        for l in leases {
+            e.put(l);
+        }
         e.0
     }
 

@@ -117,6 +117,7 @@ impl State {
         match self.ns.reap(fid, now) {
             Ok(outcome) => {
                 self.reaping.remove(&fid);
+                self.forget_leases(&outcome.changes);
                 if self.ns.apply(outcome.changes, outcome.effects) {
                     self.transno += 1;
                     self.arm();
