@@ -16,7 +16,9 @@ use crate::config::{ClientConfig, ClientError, Options};
 use crate::connect::{self, Sessions};
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::dirs::Dirs;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
+use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
 use crate::promises::Promises;
@@ -194,6 +196,8 @@ fn make_core(
         counters,
         registry: Registry::default(),
         locks: LockTable::default(),
+        local: Local::default(),
+        dirs: Dirs::default(),
         listener: RwLock::new(None),
         sole: AtomicBool::new(grant.sole),
         epoch: AtomicU64::new(1),

@@ -14,7 +14,9 @@ use proto::{Errno, Fid, Layout, TimeSpec};
 
 use crate::budget::Budget;
 use crate::counters::Counters;
+use crate::dirs::Dirs;
 use crate::inode::{Inode, State};
+use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::Mdt;
 use crate::ost::Ost;
@@ -31,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
     pub(crate) registry: Registry,
     pub(crate) locks: LockTable,
+    pub(crate) local: Local,
+    pub(crate) dirs: Dirs,
     pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
     pub(crate) sole: AtomicBool,
     pub(crate) epoch: AtomicU64,
@@ -54,6 +58,11 @@ impl Core {
     /// Whether data and attributes may be cached.
     pub(crate) fn caching(&self) -> bool {
         self.sole.load(SeqCst) && !self.options.write_through
+    }
+
+    /// Whether the attributes of a file are the truth, now and until this client changes them.
+    pub(crate) fn knows(&self, st: &State) -> bool {
+        self.caching() && st.epoch == self.epoch()
     }
 
     pub(crate) fn epoch(&self) -> u64 {

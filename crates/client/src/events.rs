@@ -156,6 +156,9 @@ impl Core {
         for inode in self.registry.all() {
             // Waits for operations that still believe in the lease.
             let _io = inode.io.write();
+            if let Err(e) = self.pin(&inode) {
+                tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
+            }
             self.drain(&inode);
             if let Err(e) = self.tell(&inode, true, false) {
                 tracing::warn!(fid = %inode.fid, error = %e, "giving the lease back");
@@ -205,6 +208,11 @@ impl Core {
         self.new_epoch();
         for inode in self.registry.all() {
             self.reopen(&inode);
+            if !self.caching()
+                && let Err(e) = self.pin(&inode)
+            {
+                tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
+            }
         }
         self.retake_locks();
         self.announce(|l| l.reset());

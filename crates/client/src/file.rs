@@ -10,9 +10,8 @@ use proto::{Attr, Errno, Fid, SetAttr};
 use crate::ahead::Stream;
 use crate::client::Client;
 use crate::core::Core;
-use crate::inode::{Inode, Place};
+use crate::inode::Inode;
 use crate::mdt::own_cred;
-use crate::worker::Closing;
 use crate::write::{At, How};
 
 /// How a file is opened.
@@ -89,6 +88,9 @@ pub enum Whence {
     /// SEEK_HOLE.
     Hole,
 }
+
+/// The handle of a file that the MDT does not know to be open; it gives none that is 0.
+pub(crate) const HERE: u64 = 0;
 
 /// An open regular file. Dropping it without [`OpenFile::release`] releases it too.
 pub struct OpenFile {
@@ -181,8 +183,7 @@ impl OpenFile {
         let core = self.core();
         {
             let st = self.inode.st.lock();
-            let known = st.epoch == core.epoch() && !matches!(st.place, Place::Unknown);
-            if core.caching() && known {
+            if core.knows(&st) {
                 return Ok(st.show());
             }
         }
@@ -256,8 +257,12 @@ impl OpenFile {
     /// The last descriptor is gone. Does not wait for servers; later calls answer EBADF.
     pub fn release(&self) {
         if !self.released.swap(true, SeqCst) {
-            // Fails only after the client ended, and its session with it.
-            let _ = self.core().closings.send(Closing::File(self.inode.clone(), self.handle));
+            let core = self.core();
+            if self.handle == HERE {
+                return core.close_here(&self.inode);
+            }
+            let wait = !self.flags.write && core.can_wait(&self.inode);
+            core.close_late(&self.inode, Some(self.handle), wait);
         }
     }
 

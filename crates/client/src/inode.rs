@@ -62,6 +62,12 @@ pub(crate) struct State {
     /// The MDT was told something since the last sync.
     pub(crate) unsynced: bool,
     pub(crate) opens: u32,
+    /// Those among them the MDT knows nothing of, since which tick, and its handle for all of them.
+    pub(crate) locals: u32,
+    pub(crate) loose_since: u64,
+    pub(crate) pin: Option<u64>,
+    /// A close or an access time waits to be told.
+    pub(crate) late: bool,
     /// Handles at the MDT and their `O_*`.
     pub(crate) handles: Vec<(u64, u32)>,
     /// Not sent.
@@ -90,9 +96,19 @@ pub(crate) struct State {
     pub(crate) talking: bool,
     /// Counts changes of data, so that a report knows whether it is still the newest.
     pub(crate) changes: u64,
-    pub(crate) idle: bool,
+    pub(crate) idle: Idle,
     pub(crate) ahead: Ahead,
     held: Held,
+}
+
+/// Where a file waits to be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    No,
+    /// Among those that keep their data.
+    Full,
+    /// Among those that keep their attributes.
+    Bare,
 }
 
 /// One file.
@@ -117,6 +133,10 @@ impl Inode {
             unreported: false,
             unsynced: false,
             opens: 0,
+            locals: 0,
+            loose_since: 0,
+            pin: None,
+            late: false,
             handles: Vec::new(),
             dirty: RangeMap::default(),
             flight: RangeMap::default(),
@@ -132,7 +152,7 @@ impl Inode {
             committing: false,
             talking: false,
             changes: 0,
-            idle: false,
+            idle: Idle::No,
             ahead: Ahead::default(),
             held: Held::default(),
             attr,
@@ -173,6 +193,11 @@ impl State {
         let now = Held { dirty, unstable: self.unstable.bytes() };
         budget.change(self.held, now);
         self.held = now;
+    }
+
+    /// Bytes of data that live with the metadata, as far as they are here.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        if let Place::Inline(i) = &self.place { i.data.len() } else { 0 }
     }
 
     /// Whether nothing would be lost with this state.
@@ -254,8 +279,10 @@ impl State {
         if !self.unreported && self.mtime.is_none() && self.atime.is_none() {
             return None;
         }
+        // Who only read among others must not tell a size: another may have cut the file since.
+        let size = if exact || self.unreported || self.mtime.is_some() { self.size } else { 0 };
         Some(SizeReport {
-            size: self.size,
+            size,
             exact,
             blocks: if self.unreported { self.blocks_known() } else { None },
             mtime: self.mtime,

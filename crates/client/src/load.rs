@@ -157,6 +157,9 @@ impl Core {
     /// Attributes as an application shall see them: with what is known here, or by the OSTs.
     pub(crate) fn settle(self: &Arc<Core>, mut attr: Attr, epoch: u64) -> Result<Attr, Errno> {
         if attr.kind() != FileKind::File {
+            if attr.is_dir() {
+                self.dirs.update(&attr, epoch);
+            }
             return Ok(attr);
         }
         if let Some(inode) = self.registry.find(attr.fid) {
@@ -165,6 +168,9 @@ impl Core {
             if self.caching() && (loaded || st.is_ahead()) {
                 st.learn(&attr, epoch);
                 return Ok(st.show());
+            }
+            if self.knows(&st) {
+                st.learn(&attr, epoch);
             }
         }
         if attr.flags & A_SIZE_LAGS == 0 {

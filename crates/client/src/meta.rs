@@ -10,6 +10,7 @@ use proto::wire::List;
 use proto::{Attr, Errno, Fid, FileKind, SetAttr};
 
 use crate::client::Client;
+use crate::file::HERE;
 use crate::mdt::own_cred;
 use crate::resize::attr_of;
 use crate::types::{Created, Dir, LayoutInfo, Space};
@@ -23,6 +24,37 @@ impl Client {
     /// One operation.
     fn ask(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
         self.core().mdt.one(cred, op)
+    }
+
+    /// One operation that changes names in directories. While alone, their attributes come along:
+    /// the kernel asks for them before it does the next one.
+    fn change_names(&self, cred: &Cred, op: Op, dirs: &[Fid]) -> Result<Res, Errno> {
+        let core = self.core();
+        if !core.caching() {
+            return self.ask(cred, op);
+        }
+        let epoch = core.epoch();
+        let looks = dirs.iter().map(|dir| Op::GetAttr { fid: *dir });
+        let results = core.mdt.compound(cred, std::iter::once(op).chain(looks).collect());
+        let mut results = match results {
+            Ok(results) => results.into_iter(),
+            Err(e) => {
+                dirs.iter().for_each(|dir| core.dirs.forget(*dir));
+                return Err(e);
+            }
+        };
+        let done = match results.next() {
+            Some(Res::Failed { errno }) => return Err(Errno(errno.into())),
+            Some(res) => res,
+            None => return Err(Errno::EPROTO),
+        };
+        for dir in dirs {
+            match results.next() {
+                Some(Res::Attr { attr }) => core.dirs.learn(&attr, epoch),
+                _ => core.dirs.forget(*dir),
+            }
+        }
+        Ok(done)
     }
 
     /// One operation that answers attributes.
@@ -45,11 +77,21 @@ impl Client {
 
     /// Resolves a name (`.` and `..` too).
     pub fn lookup(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
+        let core = self.core();
+        if core.caching() && core.dirs.lacks(dir, name, core.epoch()) && is_name(name) {
+            return Err(Errno::ENOENT);
+        }
         self.ask_attr(cred, Op::Lookup { dir, name: name.to_vec() })
     }
 
     /// Attributes; size and times include what this client wrote and did not report yet.
     pub fn getattr(&self, cred: &Cred, fid: Fid) -> Result<Attr, Errno> {
+        let core = self.core();
+        if core.caching()
+            && let Some(attr) = core.dirs.attr(fid, core.epoch())
+        {
+            return Ok(attr);
+        }
         self.ask_attr(cred, Op::GetAttr { fid })
     }
 
@@ -105,10 +147,16 @@ impl Client {
     ) -> Result<Created, Errno> {
         let core = self.core();
         let epoch = core.epoch();
+        let fid = core.mdt.fid()?;
+        let makes_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
+        if makes_dir && core.caching() {
+            core.dirs.empty(fid, epoch);
+        }
+        core.dirs.may_have(dir, name);
         let op = Op::Create {
             dir,
             name: name.to_vec(),
-            fid: core.mdt.fid()?,
+            fid,
             mode,
             umask,
             rdev,
@@ -117,7 +165,9 @@ impl Client {
             flags: (flags & !C_TRUNC & !C_OPEN) | if open.is_some() { C_OPEN } else { 0 },
             open: open.map_or(0, wire_flags),
         };
-        let (attr, created, info) = match self.ask(cred, op)? {
+        let parent: &[Fid] = if flags & C_TMPFILE == 0 { &[dir] } else { &[] };
+        let made = self.change_names(cred, op, parent).inspect_err(|_| core.dirs.forget(fid));
+        let (attr, created, info) = match made? {
             Res::Entry { attr, created, open } => (attr, created, open),
             _ => return Err(Errno::EPROTO),
         };
@@ -146,7 +196,14 @@ impl Client {
 
     /// Gives a file another name.
     pub fn link(&self, cred: &Cred, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
-        self.ask_attr(cred, Op::Link { fid, dir, name: name.to_vec() })
+        let core = self.core();
+        let epoch = core.epoch();
+        core.dirs.may_have(dir, name);
+        let done = self.change_names(cred, Op::Link { fid, dir, name: name.to_vec() }, &[dir])?;
+        match done {
+            Res::Attr { attr } | Res::Entry { attr, .. } => core.settle(attr, epoch),
+            _ => Err(Errno::EPROTO),
+        }
     }
 
     /// Removes a name; attributes of what lost it.
@@ -161,17 +218,26 @@ impl Client {
 
     fn remove(&self, cred: &Cred, dir: Fid, name: &[u8], rmdir: bool) -> Result<Attr, Errno> {
         let epoch = self.core().epoch();
-        let attr = attr_of(self.ask(cred, Op::Unlink { dir, name: name.to_vec(), rmdir })?)?;
+        let _removal = if rmdir { None } else { Some(self.core().removal(&[(dir, name)])?) };
+        let op = Op::Unlink { dir, name: name.to_vec(), rmdir };
+        let attr = attr_of(self.change_names(cred, op, &[dir])?)?;
         self.lost_name(attr, epoch)
     }
 
     /// An inode lost a name, maybe its last.
     fn lost_name(&self, attr: Attr, epoch: u64) -> Result<Attr, Errno> {
+        if attr.is_dir() && attr.nlink == 0 {
+            self.core().dirs.forget(attr.fid);
+        }
         if attr.nlink > 0 || attr.is_dir() {
             return self.core().settle(attr, epoch);
         }
         if let Some(inode) = self.core().registry.find(attr.fid) {
             self.core().unlinked(&inode, &attr);
+            // Its last close may be waiting, and the MDT for that.
+            if inode.st.lock().late {
+                self.core().hurry();
+            }
         }
         Ok(attr)
     }
@@ -187,8 +253,14 @@ impl Client {
         flags: u32,
     ) -> Result<(Attr, Option<Attr>), Errno> {
         let epoch = self.core().epoch();
+        let _removal = self.core().removal(&[(to_dir, to)])?;
         let op = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), flags };
-        match self.ask(cred, op)? {
+        let core = self.core();
+        core.dirs.may_have(to_dir, to);
+        core.dirs.may_have(from_dir, from);
+        let dirs = [from_dir, to_dir];
+        let dirs = if from_dir == to_dir { &dirs[..1] } else { &dirs };
+        match self.change_names(cred, op, dirs)? {
             Res::Renamed { moved, replaced } => {
                 let replaced = replaced.map(|attr| self.lost_name(attr, epoch)).transpose()?;
                 Ok((self.core().settle(moved, epoch)?, replaced))
@@ -229,6 +301,9 @@ impl Client {
 
     /// Opens a regular file.
     pub fn open(&self, cred: &Cred, fid: Fid, flags: OpenFlags) -> Result<Arc<OpenFile>, Errno> {
+        if let Some(inode) = self.core().open_here(fid, flags) {
+            return Ok(Arc::new(OpenFile::new(self.clone(), inode, HERE, flags)));
+        }
         let epoch = self.core().epoch();
         match self.ask(cred, Op::Open { fid, flags: wire_flags(flags), handle: 0 })? {
             Res::Opened { attr, open } => self.take_open(cred, &attr, &open, flags, epoch),
@@ -342,4 +417,9 @@ impl Client {
     pub fn status_json(&self) -> Result<Vec<Bytes>, Errno> {
         Ok(vec![self.ask_data(&own_cred(), Op::Status {})?])
     }
+}
+
+/// Whether it can be the name of something in a directory, and is not one of the dots.
+fn is_name(name: &[u8]) -> bool {
+    name.len() <= proto::NAME_MAX && !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/')
 }

@@ -10,16 +10,41 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use proto::{Attr, Fid};
 
-use crate::inode::Inode;
+use crate::inode::{Idle, Inode, Place};
 
 const SHARDS: usize = 16;
-/// Closed and clean files that are kept.
+/// Closed and clean files that are kept with their data.
 pub(crate) const IDLE_MAX: usize = 4096;
+/// Bytes of such data.
+const IDLE_BYTES: usize = 32 << 20;
+/// Closed and clean files of which the attributes are kept, about 1 KiB each.
+const BARE_MAX: usize = 32_768;
+
+/// Files nobody needs; one that is needed again is found in its queue later, and passed over.
+#[derive(Default)]
+struct Queues {
+    full: VecDeque<(Fid, usize)>,
+    bytes: usize,
+    bare: VecDeque<Fid>,
+}
+
+impl Queues {
+    fn push(&mut self, fid: Fid, bytes: usize) {
+        self.bytes += bytes;
+        self.full.push_back((fid, bytes));
+    }
+
+    fn pop(&mut self) -> Option<Fid> {
+        let (fid, bytes) = self.full.pop_front()?;
+        self.bytes -= bytes;
+        Some(fid)
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Registry {
     shards: [Mutex<HashMap<Fid, Arc<Inode>>>; SHARDS],
-    idle: Mutex<VecDeque<Fid>>,
+    idle: Mutex<Queues>,
     count: AtomicUsize,
 }
 
@@ -54,43 +79,70 @@ impl Registry {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// A file may not be needed any more: the longest idle ones go.
+    /// A file may not be needed any more: of the longest idle ones first the data goes, then, much
+    /// later, what else is known of them.
     pub(crate) fn rest(&self, inode: &Arc<Inode>) {
-        {
+        let bytes = {
             let mut st = inode.st.lock();
             if st.opens == 0 {
                 // Whoever read ahead is gone; the room is others'.
                 st.ahead.clear();
             }
-            if st.opens > 0 || st.idle || !st.is_clean() {
+            let bytes = st.inline_bytes();
+            let queued = match st.idle {
+                Idle::No => false,
+                Idle::Full => true,
+                Idle::Bare => bytes == 0,
+            };
+            if st.opens > 0 || queued || !st.is_clean() {
                 return;
             }
-            st.idle = true;
-        }
-        let old = {
-            let mut idle = self.idle.lock();
-            idle.push_back(inode.fid);
-            if idle.len() > IDLE_MAX { idle.pop_front() } else { None }
+            st.idle = Idle::Full;
+            bytes
         };
-        if let Some(fid) = old {
-            self.drop_idle(fid);
+        let (full, bare) = {
+            let mut q = self.idle.lock();
+            q.push(inode.fid, bytes);
+            let full = if q.full.len() > IDLE_MAX || q.bytes > IDLE_BYTES { q.pop() } else { None };
+            let bare = if q.bare.len() > BARE_MAX { q.bare.pop_front() } else { None };
+            (full, bare)
+        };
+        if let Some(fid) = full {
+            self.retire(fid, Idle::Full);
+        }
+        if let Some(fid) = bare {
+            self.retire(fid, Idle::Bare);
         }
     }
 
-    /// Forgets a file nobody holds; a busy one loses its place among the idle.
-    fn drop_idle(&self, fid: Fid) {
+    /// Lets go of the data of a file nobody holds, or of all of it; a busy one loses its place
+    /// among the idle.
+    fn retire(&self, fid: Fid, from: Idle) {
         let mut shard = self.shard(fid).lock();
         let Some(inode) = shard.get(&fid) else { return };
         let mut st = inode.st.lock();
-        let unused = st.opens == 0 && st.is_clean() && Arc::strong_count(inode) == 1;
-        let again = !unused && st.opens == 0 && st.is_clean();
-        st.idle = again;
-        drop(st);
-        if unused {
-            shard.remove(&fid);
-            self.count.fetch_sub(1, Relaxed);
-        } else if again {
-            self.idle.lock().push_back(fid);
+        if st.idle != from {
+            return;
         }
+        st.idle = Idle::No;
+        if st.opens > 0 || !st.is_clean() {
+            return;
+        }
+        if Arc::strong_count(inode) > 1 {
+            // Held for a moment: its turn comes again.
+            st.idle = Idle::Full;
+            let bytes = st.inline_bytes();
+            drop(st);
+            return self.idle.lock().push(fid, bytes);
+        }
+        if from == Idle::Full && !matches!(st.place, Place::Striped(_)) {
+            st.place = Place::Unknown;
+            st.idle = Idle::Bare;
+            drop(st);
+            return self.idle.lock().bare.push_back(fid);
+        }
+        drop(st);
+        shard.remove(&fid);
+        self.count.fetch_sub(1, Relaxed);
     }
 }

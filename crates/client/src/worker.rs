@@ -12,8 +12,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use proto::mds::{Op, Res};
 use proto::{Errno, MAX_BODY};
 
+use crate::budget::Held;
 use crate::core::Core;
 use crate::inode::{Inode, Place};
+use crate::local::Late;
 use crate::mdt::own_cred;
 use crate::tell::Telling;
 
@@ -22,7 +24,9 @@ pub(crate) const WORKERS: usize = 4;
 /// Closes that may wait; more make their callers wait.
 pub(crate) const CLOSES_MAX: usize = 4096;
 /// Closes in one message.
-const CLOSES_PER_MESSAGE: usize = 64;
+pub(crate) const CLOSES_PER_MESSAGE: usize = 64;
+/// How long a close waits for others to share its message.
+const LINGER: Duration = Duration::from_millis(2);
 /// Ticks between two looks at old dirty data.
 pub(crate) const TICKS_PER_EXPIRE: u32 = 5;
 
@@ -35,7 +39,10 @@ pub(crate) enum Task {
 
 /// Work for the closer.
 pub(crate) enum Closing {
-    File(Arc<Inode>, u64),
+    /// A handle to close, or (None) an access time to tell.
+    File(Arc<Inode>, Option<u64>),
+    /// Closes that could wait have waited enough.
+    Late,
     /// Answers when everything before is done.
     Barrier(Sender<()>),
     Stop,
@@ -73,6 +80,10 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
     let pause = (core.options.dirty_expire / TICKS_PER_EXPIRE).max(Duration::from_millis(10));
     while stop.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
         let tick = core.tick.fetch_add(1, SeqCst) + 1;
+        core.age_local(tick);
+        if core.budget.held() == Held::default() {
+            continue;
+        }
         for inode in core.registry.all() {
             let mut st = inode.st.lock();
             let old = |since: u64| since + u64::from(TICKS_PER_EXPIRE) <= tick;
@@ -87,44 +98,61 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
     }
 }
 
-/// One file to close.
+/// One file to close, or (without a handle) to report.
 struct Item {
     inode: Arc<Inode>,
-    handle: u64,
+    handle: Option<u64>,
     telling: Option<Telling>,
     wrote: bool,
+    reports: bool,
 }
 
 /// Closes files, many in one message, until told to stop.
 pub(crate) fn close(core: &Arc<Core>, closings: &Receiver<Closing>) {
-    let mut next = None;
-    while let Some(first) = next.take().or_else(|| closings.recv().ok()) {
-        let mut batch = Vec::new();
-        let mut work = Some(first);
-        while let Some(closing) = work.take() {
+    let mut waiting: VecDeque<Late> = VecDeque::new();
+    while let Ok(first) = closings.recv() {
+        let few = closings.len() < CLOSES_PER_MESSAGE;
+        if matches!(first, Closing::File(..)) && few && core.caching() {
+            std::thread::sleep(LINGER);
+        }
+        let (mut barriers, mut stop) = (Vec::new(), false);
+        for closing in std::iter::once(first).chain(closings.try_iter().take(CLOSES_MAX)) {
             match closing {
-                Closing::File(inode, handle)
-                    if batch.len() < CLOSES_PER_MESSAGE
-                        && !batch.iter().any(|(i, _)| Arc::ptr_eq(i, &inode)) =>
-                {
-                    batch.push((inode, handle));
-                    work = closings.try_recv().ok();
-                }
-                other => next = Some(other),
+                Closing::File(inode, handle) => waiting.push_back((inode, handle)),
+                Closing::Late => waiting.extend(core.take_late()),
+                Closing::Barrier(done) => barriers.push(done),
+                Closing::Stop => stop = true,
             }
         }
-        if !batch.is_empty() {
-            close_batch(core, batch);
+        while !waiting.is_empty() {
+            close_batch(core, batch(&mut waiting));
         }
-        match next.take() {
-            Some(Closing::Barrier(done)) => drop(done.send(())),
-            Some(Closing::Stop) => return,
-            other => next = other,
+        for done in barriers {
+            let _ = done.send(());
+        }
+        if stop {
+            return;
         }
     }
 }
 
-fn close_batch(core: &Arc<Core>, batch: Vec<(Arc<Inode>, u64)>) {
+/// What goes in one message: each file once.
+fn batch(waiting: &mut VecDeque<Late>) -> Vec<Late> {
+    let mut batch: Vec<Late> = Vec::new();
+    let mut again = Vec::new();
+    while batch.len() < CLOSES_PER_MESSAGE
+        && let Some(next) = waiting.pop_front()
+    {
+        let twice = batch.iter().any(|(inode, _)| Arc::ptr_eq(inode, &next.0));
+        if twice { again.push(next) } else { batch.push(next) }
+    }
+    for next in again.into_iter().rev() {
+        waiting.push_front(next);
+    }
+    batch
+}
+
+fn close_batch(core: &Arc<Core>, batch: Vec<Late>) {
     let mut waiting = VecDeque::new();
     for (inode, handle) in batch {
         let busy = {
@@ -142,7 +170,7 @@ fn close_batch(core: &Arc<Core>, batch: Vec<(Arc<Inode>, u64)>) {
         if let Err(e) = core.learn_blocks(&inode) {
             tracing::debug!(fid = %inode.fid, error = %e, "blocks stay unknown");
         }
-        waiting.push_back(Item { inode, handle, telling: None, wrote: false });
+        waiting.push_back(Item { inode, handle, telling: None, wrote: false, reports: false });
     }
     while !waiting.is_empty() {
         let mut sent: Vec<Item> = Vec::new();
@@ -153,14 +181,22 @@ fn close_batch(core: &Arc<Core>, batch: Vec<(Arc<Inode>, u64)>) {
             item.wrote = ops.len() > before;
             bytes += ops[before..].iter().map(size_of_op).sum::<usize>();
             let (fid, handle, report) = (item.inode.fid, item.handle, telling.report());
-            ops.push(Op::Close { fid, handle, report });
+            item.reports = handle.is_some() || report.is_some();
+            match (handle, report) {
+                (Some(handle), report) => ops.push(Op::Close { fid, handle, report }),
+                (None, Some(report)) => ops.push(Op::Report { fid, report }),
+                (None, None) => {}
+            }
             item.telling = Some(telling);
             sent.push(item);
             if bytes > MAX_BODY as usize / 2 {
                 break;
             }
         }
-        let results = core.mdt.compound(&own_cred(), ops);
+        let results = match ops.is_empty() {
+            true => Ok(Vec::new()),
+            false => core.mdt.compound(&own_cred(), ops),
+        };
         for again in closed(core, sent, results).into_iter().rev() {
             waiting.push_front(again);
         }
@@ -200,20 +236,20 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
                 inline_lost(core, &item.inode, &mut telling, e);
                 if lost.is_none() {
                     // The close itself is still to be done, without the data.
-                    core.mention(Op::Close {
-                        fid: item.inode.fid,
-                        handle: item.handle,
-                        report: None,
-                    });
+                    if let Some(handle) = item.handle {
+                        core.mention(Op::Close { fid: item.inode.fid, handle, report: None });
+                    }
                     ended = true;
                 }
             }
         }
-        if failed.is_none() {
+        if failed.is_none() && item.reports {
             match results.next() {
                 Some(Res::Attr { attr }) => telling.report_done(core, &attr),
                 other => {
                     tracing::debug!(fid = %item.inode.fid, error = %failure(other), "close");
+                    // Gone: its access time interests nobody.
+                    item.inode.st.lock().atime = None;
                     ended = true;
                 }
             }
@@ -221,8 +257,10 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
         drop(telling);
         {
             let mut st = item.inode.st.lock();
-            st.opens -= 1;
-            st.handles.retain(|(h, _)| *h != item.handle);
+            if let Some(handle) = item.handle {
+                st.opens -= 1;
+                st.handles.retain(|(h, _)| *h != handle);
+            }
         }
         core.registry.rest(&item.inode);
     }
@@ -256,6 +294,7 @@ impl Core {
     /// Waits until every close so far has reached the MDT.
     pub(crate) fn closed_all(&self) {
         let (done, wait) = bounded(1);
+        self.hurry();
         if self.closings.send(Closing::Barrier(done)).is_ok() {
             let _ = wait.recv();
         }
