@@ -17,6 +17,8 @@ const FIRST_WINDOW: u64 = 2 << 20;
 const LARGEST_WINDOW: u64 = 32 << 20;
 /// The same for a reader that goes past the kernel's cache.
 const LARGEST_DIRECT_WINDOW: u64 = 8 << 20;
+/// How many of its own lengths a read past the kernel's cache may lie from its expected place.
+const DIRECT_SLACK: u64 = 4;
 /// How far from its expected place a read still belongs to a stream: kernels reorder.
 const SLACK: u64 = 2 << 20;
 
@@ -137,7 +139,7 @@ impl Stream {
         stripes: u64,
         direct: bool,
     ) -> (u64, u64) {
-        let near = self.is_near(offset);
+        let near = self.is_near((offset, end), direct);
         if !near {
             *self = Stream { next: end, window: 0, issued: end, hits: 0 };
             return (0, 0);
@@ -155,14 +157,17 @@ impl Stream {
         (from, to.max(from))
     }
 
-    fn is_near(&self, offset: u64) -> bool {
-        offset <= self.next + SLACK && offset + SLACK >= self.next
+    /// A reader past the kernel's cache reads at random more often than not, and whatever is read
+    /// ahead for it in error is the disk's time: its next read must be very near.
+    fn is_near(&self, (offset, end): (u64, u64), direct: bool) -> bool {
+        let slack = if direct { ((end - offset) * DIRECT_SLACK).min(SLACK) } else { SLACK };
+        offset <= self.next + slack && offset + slack >= self.next
     }
 
-    /// What was asked for and is not wanted any more when the reader goes on at `offset`.
-    pub(crate) fn strays(&self, offset: u64) -> Option<(u64, u64)> {
+    /// What was asked for and is not wanted any more when the reader goes on with this range.
+    pub(crate) fn strays(&self, range: (u64, u64), direct: bool) -> Option<(u64, u64)> {
         let start = self.next.saturating_sub(SLACK);
-        (!self.is_near(offset) && self.window > 0).then_some((start, self.issued))
+        (!self.is_near(range, direct) && self.window > 0).then_some((start, self.issued))
     }
 
     /// Chunks up to `to` are asked for.
@@ -185,11 +190,23 @@ mod tests {
         s.issued(to.next_multiple_of(CHUNK));
         let (_, later) = s.on_read((8192, 12288), size, 4, false);
         assert!(later > to);
-        assert_eq!(
-            (s.strays(12288), s.strays(500 << 20)),
-            (None, Some((0, to.next_multiple_of(CHUNK))))
-        );
+        assert_eq!(s.strays((12288, 16384), false), None);
+        let left = Some((0, to.next_multiple_of(CHUNK)));
+        assert_eq!(s.strays((500 << 20, (500 << 20) + 4096), false), left);
         assert_eq!(s.on_read((500 << 20, (500 << 20) + 4096), size, 4, false), (0, 0));
+    }
+
+    #[test]
+    fn past_the_cache_a_reader_must_go_on_where_it_was() {
+        let (mut s, size) = (Stream::default(), 1 << 30);
+        for at in [0, 1 << 20, 64 << 10, 512 << 10] {
+            assert_eq!(s.on_read((at, at + 4096), size, 4, true), (0, 0));
+        }
+        let (at, mut window) = (512 << 10, (0, 0));
+        for n in 1..4 {
+            window = s.on_read((at + n * 4096, at + (n + 1) * 4096), size, 4, true);
+        }
+        assert!(window.1 > window.0 && window.1 - window.0 <= LARGEST_DIRECT_WINDOW);
     }
 
     #[test]

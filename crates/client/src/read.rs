@@ -144,7 +144,7 @@ impl Core {
         let direct = flags & W_DIRECT != 0;
         let (strays, window) = {
             let mut stream = stream.lock();
-            let strays = stream.strays(offset);
+            let strays = stream.strays((offset, end), direct);
             (strays, stream.on_read((offset, end), ask.size, layout.count(), direct))
         };
         if let Some((from, to)) = strays {

@@ -4,7 +4,7 @@
 //! and the read starts `HEADER_SPACE` bytes before the boundary. The pool keeps at most [`POOL_FREE_MAX`] idle buffers.
 
 use parking_lot::Mutex;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,26 +32,27 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    fn layout(capacity: usize) -> Layout {
-        // Capacity is bounded by `Pool::new`, so this cannot overflow.
-        Layout::from_size_align(PAGE + capacity, PAGE).unwrap_or(Layout::new::<[u8; PAGE]>())
-    }
-
+    /// Mapped, not allocated: pages come, zeroed, when they are touched, so that a thread that only
+    /// ever sees small requests costs little.
     fn new(capacity: usize) -> Raw {
-        let layout = Raw::layout(capacity);
-        // SAFETY: the layout has a size of at least one page.
-        let base = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(base) {
-            Some(base) => Raw { base, capacity },
-            None => handle_alloc_error(layout),
+        let (prot, how) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, which nothing else refers to; its length is not zero.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE + capacity, prot, how, -1, 0) };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Raw { base, capacity },
+            // Capacity is bounded by `Pool::new`, so the layout cannot fail.
+            _ => handle_alloc_error(
+                Layout::from_size_align(PAGE + capacity, PAGE).unwrap_or(Layout::new::<u8>()),
+            ),
         }
     }
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, and freed once.
-        unsafe { dealloc(self.base.as_ptr(), Raw::layout(self.capacity)) }
+        // SAFETY: mapped in `new` with this length, and unmapped once.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + self.capacity) };
     }
 }
 
