@@ -208,8 +208,16 @@ impl Readers {
             let requests = self.requests.load(Ordering::Acquire);
             quiet = if requests == seen { quiet + 1 } else { 0 };
             seen = requests;
-            if self.reading.load(Ordering::Acquire) == 0 && threads.called == 0 && pending() {
+            if self.reading.load(Ordering::Acquire) > 0 || threads.called > 0 {
+                continue;
+            }
+            let wanted = pending();
+            if wanted {
                 self.spread.store(SPREAD, Ordering::Release);
+            }
+            // Asleep it is woken by who reads: while nobody does, because a handler blocks for long,
+            // it reads rather than sleeps.
+            if wanted || quiet >= QUIET_TICKS {
                 self.reading.fetch_add(1, Ordering::AcqRel);
                 threads.called += 1;
             }

@@ -6,7 +6,9 @@ use crate::durable::{self, Writer};
 use crate::fs::until;
 use crate::plan::{Check, Need};
 use crate::servers::{Cluster, Transport};
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::time::Duration;
 
 pub const CHECK: Check = Check {
     name: "kill-servers",
@@ -59,6 +61,33 @@ fn run(cx: &Cx) -> Result<()> {
             cluster.unmount(&mnt)
         });
     }
+    cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
+        waiting(&mut cluster, &idle)
+    });
     cx.case("stop and fsck", || cluster.stop_and_check());
+    Ok(())
+}
+
+/// While a handler of the mount blocks, others are served, also those that come late.
+fn waiting(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
+    let osts = ["ost0", "ost1"].map(|name| cluster.find(name));
+    let osts = osts.into_iter().collect::<Result<Vec<_>>>()?;
+    osts.iter().for_each(|&at| cluster.kill(at));
+    let large = mnt.join("large");
+    let writer = std::thread::spawn(move || {
+        let file = std::fs::File::create(large)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 300_000], 0)?;
+        file.sync_all()
+    });
+    // Not waiting for anything: the request has to be quiet for a while.
+    std::thread::sleep(Duration::from_millis(700));
+    rustix::fs::statvfs(mnt)?;
+    std::fs::create_dir(mnt.join("meanwhile"))?;
+    std::fs::write(mnt.join("meanwhile/small"), "small")?;
+    ensure!(!writer.is_finished(), "the others were served only when the writer had ended");
+    for at in osts {
+        cluster.start(at)?;
+    }
+    writer.join().ok().context("the writer panicked")??;
     Ok(())
 }

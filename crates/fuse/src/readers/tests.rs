@@ -97,3 +97,17 @@ fn threads_beyond_the_idle_limit_leave() {
     readers.wait_all_left();
     assert!(!readers.reserve(true), "nothing starts after the end");
 }
+
+#[test]
+fn while_a_handler_blocks_for_long_somebody_reads() {
+    let readers = Readers::new(4, 4);
+    assert!(readers.reserve(true) && readers.reserve(false));
+    std::thread::scope(|s| {
+        // Nothing waits at the device now; it may do so at any time.
+        let parked = s.spawn(|| readers.park(|| false));
+        until_watched(&readers);
+        assert!(!readers.taken());
+        assert_eq!(parked.join().unwrap(), Next::Read);
+    });
+    assert_eq!(readers.reading.load(Ordering::Acquire), 1);
+}
