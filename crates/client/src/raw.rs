@@ -2,7 +2,6 @@
 //! sessions in one process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use net::{ClusterKey, ConnectOptions, Endpoint, Session};
 use proto::mds::{Grant, Op, Res};
@@ -33,7 +32,8 @@ impl MdsSession {
             fs,
             key,
             features: proto::mgs::FEATURE_OBSERVER,
-            request_timeout: Some(Duration::from_secs(60)),
+            // Who measures wants no timers of the client among what is measured.
+            reconnect: false,
             ..ConnectOptions::default()
         };
         let fail = |why| ClientError::Connect {
@@ -60,8 +60,8 @@ impl MdsSession {
         }
     }
 
-    fn make(&self, dir: Fid, name: &[u8], mode: u32) -> Result<Attr, Errno> {
-        self.attr(Op::Create {
+    fn making(&self, dir: Fid, name: &[u8], mode: u32) -> Result<Op, Errno> {
+        Ok(Op::Create {
             dir,
             name: name.to_vec(),
             fid: self.mdt.fid()?,
@@ -72,6 +72,46 @@ impl MdsSession {
             flags: proto::mds::C_EXCL,
             open: 0,
         })
+    }
+
+    fn make(&self, dir: Fid, name: &[u8], mode: u32) -> Result<Attr, Errno> {
+        self.attr(self.making(dir, name, mode)?)
+    }
+
+    fn start(&self, op: Op, done: impl FnOnce(Result<Res, Errno>) + Send + 'static) {
+        let done = move |r: Result<Vec<Res>, Errno>| done(r.and_then(crate::mdt::last));
+        self.mdt.submit(&own_cred(), vec![op], done);
+    }
+
+    /// As [`MdsSession::create`] without waiting; `done` runs on a thread of `net`.
+    pub fn start_create(
+        &self,
+        dir: Fid,
+        name: &[u8],
+        done: impl FnOnce(Result<Res, Errno>) + Send + 'static,
+    ) -> Result<(), Errno> {
+        self.start(self.making(dir, name, FileKind::File.mode_bits() | 0o644)?, done);
+        Ok(())
+    }
+
+    /// As [`MdsSession::stat`] without waiting.
+    pub fn start_stat(
+        &self,
+        dir: Fid,
+        name: &[u8],
+        done: impl FnOnce(Result<Res, Errno>) + Send + 'static,
+    ) {
+        self.start(Op::Lookup { dir, name: name.to_vec() }, done);
+    }
+
+    /// As [`MdsSession::unlink`] without waiting.
+    pub fn start_unlink(
+        &self,
+        dir: Fid,
+        name: &[u8],
+        done: impl FnOnce(Result<Res, Errno>) + Send + 'static,
+    ) {
+        self.start(Op::Unlink { dir, name: name.to_vec(), rmdir: false }, done);
     }
 
     /// Creates (mknod) a regular file; EEXIST.

@@ -54,6 +54,7 @@ mod socket;
 pub use auth::{Accepted, Challenge, Proof};
 pub use client::backoff::Backoff;
 pub use client::options::{ConnectOptions, Events, NoEvents};
+pub use client::runtime::{MAX_CLIENT_THREADS, set_client_threads};
 pub use client::stats::SessionStats;
 pub use client::{CallReply, Session};
 pub use endpoint::Endpoint;

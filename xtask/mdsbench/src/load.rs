@@ -1,132 +1,150 @@
-//! The three phases: every session creates, then looks at, then removes its own names.
+//! The three phases: every session creates, then looks at, then removes its own names, one request
+//! at a time. The threads of the client library do it all: an answer brings the next request.
 
 use anyhow::{Result, bail};
 use client::raw::MdsSession;
-use proto::Fid;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use parking_lot::{Condvar, Mutex};
+use proto::{Errno, Fid};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A thread waits for one reply at a time and needs little.
-const STACK: usize = 128 << 10;
+/// What is measured, in this order.
+pub const PHASES: [&str; 3] = ["creates", "stats", "unlinks"];
 
-/// Operations per second.
-pub struct Rates {
-    pub creates: f64,
-    pub stats: f64,
-    pub unlinks: f64,
-    /// Of all three phases.
+/// Of one phase.
+#[derive(Clone, Copy, Default)]
+pub struct Phase {
     pub operations: u64,
+    pub seconds: f64,
+    /// Processor seconds of this process, and of the server.
+    pub client: f64,
+    pub server: f64,
 }
 
+#[derive(Default)]
 struct Shared {
-    barrier: Barrier,
     stop: AtomicBool,
-    counts: [AtomicU64; 3],
+    done: AtomicU64,
+    busy: Mutex<usize>,
+    idle: Condvar,
     failure: Mutex<Option<String>>,
 }
 
-impl Shared {
-    fn fail(&self, what: &str, e: proto::Errno) {
-        let mut failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        failure.get_or_insert_with(|| format!("{what}: {e}"));
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
+/// A session and what it has made.
+struct Worker {
+    shared: Arc<Shared>,
+    session: MdsSession,
+    number: usize,
+    dir: Fid,
+    made: AtomicU64,
+    next: AtomicU64,
 }
 
 /// Runs all phases; sessions work below `base`, each in a directory of its own unless `shared`.
-pub fn run(sessions: Vec<MdsSession>, base: Fid, shared: bool, phase: Duration) -> Result<Rates> {
-    let state = Shared {
-        barrier: Barrier::new(sessions.len() + 1),
-        stop: AtomicBool::new(false),
-        counts: Default::default(),
-        failure: Mutex::new(None),
-    };
-    let mut seconds = [0.0; 3];
-    std::thread::scope(|scope| -> Result<()> {
-        for (n, session) in sessions.iter().enumerate() {
-            let state = &state;
-            std::thread::Builder::new()
-                .stack_size(STACK)
-                .spawn_scoped(scope, move || work(state, session, n, base, shared))?;
-        }
-        // Directories are made.
-        state.barrier.wait();
-        for (n, seconds) in seconds.iter_mut().enumerate() {
-            state.stop.store(false, Ordering::Relaxed);
-            state.barrier.wait();
-            let start = Instant::now();
-            if n < 2 {
-                std::thread::sleep(phase);
-                state.stop.store(true, Ordering::Relaxed);
-            }
-            state.barrier.wait();
-            *seconds = start.elapsed().as_secs_f64();
-        }
-        Ok(())
-    })?;
-    for session in &sessions {
-        session.close();
+/// `cpu` tells the processor seconds used so far: of this process, of the server.
+pub fn run(
+    sessions: Vec<MdsSession>,
+    base: Fid,
+    one_directory: bool,
+    phase: Duration,
+    cpu: impl Fn() -> (f64, f64),
+) -> Result<[Phase; 3]> {
+    let shared = Arc::new(Shared::default());
+    let mut workers = Vec::with_capacity(sessions.len());
+    for (number, session) in sessions.into_iter().enumerate() {
+        let dir = match one_directory {
+            true => base,
+            false => session.mkdir(base, format!("d{number}").as_bytes())?.fid,
+        };
+        let (made, next) = (AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Arc::clone(&shared);
+        workers.push(Arc::new(Worker { shared, session, number, dir, made, next }));
     }
-    let failure = state.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(failure) = failure {
-        bail!("{failure}");
-    }
-    let rate = |n: usize| state.counts[n].load(Ordering::Relaxed) as f64 / seconds[n];
-    let operations = state.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
-    Ok(Rates { creates: rate(0), stats: rate(1), unlinks: rate(2), operations })
-}
-
-/// One session through all phases. It reaches every barrier whatever happens.
-fn work(state: &Shared, session: &MdsSession, n: usize, base: Fid, shared: bool) {
-    let dir = match (shared, session.mkdir(base, format!("d{n}").as_bytes())) {
-        (true, _) => base,
-        (false, Ok(attr)) => attr.fid,
-        (false, Err(e)) => {
-            state.fail("mkdir", e);
-            base
-        }
-    };
-    let name = |file: u64| format!("s{n}-f{file}");
-    state.barrier.wait();
-    let mut made = 0;
-    phase(state, 0, || {
-        if state.stopped() {
-            return None;
-        }
-        made += 1;
-        Some(session.create(dir, name(made - 1).as_bytes()).map(|_| ()))
-    });
-    let mut next = 0;
-    phase(state, 1, || {
-        if state.stopped() || made == 0 {
-            return None;
-        }
-        next = (next + 1) % made;
-        Some(session.stat(dir, name(next).as_bytes()).map(|_| ()))
-    });
-    phase(state, 2, || {
-        made = made.checked_sub(1)?;
-        Some(session.unlink(dir, name(made).as_bytes()).map(|_| ()))
-    });
-}
-
-/// Repeats `step` until it gives none, and counts.
-fn phase(state: &Shared, which: usize, mut step: impl FnMut() -> Option<Result<(), proto::Errno>>) {
-    state.barrier.wait();
-    let mut done = 0;
-    while let Some(result) = step() {
-        match result {
-            Ok(()) => done += 1,
-            Err(e) => {
-                state.fail(["create", "stat", "unlink"][which], e);
-                break;
+    let mut phases = [Phase::default(); 3];
+    for (kind, result) in phases.iter_mut().enumerate() {
+        shared.stop.store(false, Relaxed);
+        shared.done.store(0, Relaxed);
+        *shared.busy.lock() = workers.len();
+        let (before, start) = (cpu(), Instant::now());
+        workers.iter().for_each(|w| w.step(kind));
+        // All are removed, which takes as long as it takes.
+        let until = start + phase;
+        let mut busy = shared.busy.lock();
+        while *busy > 0 {
+            if kind < 2 && !shared.stop.load(Relaxed) {
+                let late = shared.idle.wait_until(&mut busy, until).timed_out();
+                shared.stop.store(late, Relaxed);
+            } else {
+                shared.idle.wait(&mut busy);
             }
         }
+        drop(busy);
+        let after = cpu();
+        *result = Phase {
+            operations: shared.done.load(Relaxed),
+            seconds: start.elapsed().as_secs_f64(),
+            client: after.0 - before.0,
+            server: after.1 - before.1,
+        };
+        if let Some(failure) = shared.failure.lock().take() {
+            bail!("{failure}");
+        }
     }
-    state.counts[which].fetch_add(done, Ordering::Relaxed);
-    state.barrier.wait();
+    workers.iter().for_each(|w| w.session.close());
+    Ok(phases)
+}
+
+impl Worker {
+    fn name(&self, file: u64) -> Vec<u8> {
+        format!("s{}-f{file}", self.number).into_bytes()
+    }
+
+    /// Sends the next request of a phase; its answer sends the one after it.
+    fn step(self: &Arc<Worker>, kind: usize) {
+        let made = self.made.load(Relaxed);
+        let stopped = self.shared.stop.load(Relaxed);
+        if kind < 2 && stopped || kind > 0 && made == 0 {
+            return self.end();
+        }
+        let me = Arc::clone(self);
+        let done = move |r: Result<_, Errno>| match r {
+            Ok(_) => {
+                me.shared.done.fetch_add(1, Relaxed);
+                me.step(kind);
+            }
+            Err(e) => me.fail(kind, e),
+        };
+        match kind {
+            0 => {
+                self.made.store(made + 1, Relaxed);
+                if let Err(e) = self.session.start_create(self.dir, &self.name(made), done) {
+                    self.fail(kind, e);
+                }
+            }
+            1 => {
+                let next = self.next.fetch_add(1, Relaxed) % made;
+                self.session.start_stat(self.dir, &self.name(next), done);
+            }
+            _ => {
+                self.made.store(made - 1, Relaxed);
+                self.session.start_unlink(self.dir, &self.name(made - 1), done);
+            }
+        }
+    }
+
+    fn fail(&self, kind: usize, e: Errno) {
+        let text = || format!("session {}, {}: {e}", self.number, PHASES[kind]);
+        self.shared.failure.lock().get_or_insert_with(text);
+        self.shared.stop.store(true, Relaxed);
+        self.end();
+    }
+
+    fn end(&self) {
+        let mut busy = self.shared.busy.lock();
+        *busy -= 1;
+        if *busy == 0 {
+            self.shared.idle.notify_all();
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Creates, stats and unlinks per second of one metadata target, straight over the client library:
-//! any number of sessions in this process, each with one request at a time, as processes of a
-//! cluster have. Prints one JSON object. `cargo xtask bench mds` runs it.
+//! any number of sessions in this process, each with its own socket and one request at a time, as
+//! the clients of a cluster have, driven by a few threads. Prints one JSON object. `cargo xtask
+//! bench mds` runs it.
 
 mod load;
 
@@ -11,7 +12,11 @@ use net::{ClusterKey, ConnectOptions, Endpoint, Session};
 use proto::mgs::{Config, KIND_MDT};
 use proto::{Fid, Wire};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+
+/// Sessions that are set up at the same time.
+const CONNECTING: usize = 16;
 
 #[derive(Parser)]
 struct Args {
@@ -27,6 +32,12 @@ struct Args {
     /// Seconds of creating, and of stats; unlinking takes as long as it takes
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// Threads that drive them
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Process of the target, whose processor time is told, too
+    #[arg(long)]
+    server: Option<u32>,
     /// All in one directory instead of one each
     #[arg(long)]
     shared: bool,
@@ -38,28 +49,67 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     more_files();
+    net::set_client_threads(args.threads);
     let key = args.key.as_deref().map(ClusterKey::load).transpose()?;
     let (endpoint, fs) = target(&args, key.clone())?;
-    let connect = || MdsSession::connect(&endpoint, "MDT0000", fs, key.clone());
-    let first = connect()?;
+    let first = MdsSession::connect(&endpoint, "MDT0000", fs, key.clone())?;
     let base = first.mkdir(Fid::ROOT, args.name.as_bytes()).context("making the directory")?.fid;
-    let mut sessions = vec![first];
-    while sessions.len() < args.sessions {
-        sessions.push(connect().with_context(|| format!("session {}", sessions.len()))?);
+    let mut sessions = connect(args.sessions.saturating_sub(1), &endpoint, fs, key.as_ref())?;
+    sessions.push(first);
+    let phase = Duration::from_secs_f64(args.seconds);
+    let cpu = || {
+        (processor_seconds("self"), args.server.map_or(0.0, |p| processor_seconds(&p.to_string())))
+    };
+    let phases = load::run(sessions, base, args.shared, phase, cpu)?;
+    let mut said = serde_json::json!({"sessions": args.sessions, "shared": args.shared});
+    for (name, p) in load::PHASES.iter().zip(phases) {
+        let each = |seconds: f64| seconds * 1e6 / p.operations.max(1) as f64;
+        said[*name] = serde_json::json!({
+            "operations": p.operations,
+            "per_second": p.operations as f64 / p.seconds,
+            "client_us": each(p.client),
+            "server_us": each(p.server),
+        });
     }
-    let rates = load::run(sessions, base, args.shared, Duration::from_secs_f64(args.seconds))?;
-    println!(
-        "{}",
-        serde_json::json!({
-            "sessions": args.sessions,
-            "shared": args.shared,
-            "creates": rates.creates,
-            "stats": rates.stats,
-            "unlinks": rates.unlinks,
-            "operations": rates.operations,
-        })
-    );
-    Ok(())
+    println!("{said}");
+    // Thousands of sockets close themselves quicker than one after the other.
+    std::process::exit(0)
+}
+
+/// Opens sessions, some at a time.
+fn connect(
+    count: usize,
+    endpoint: &Endpoint,
+    fs: [u8; 16],
+    key: Option<&ClusterKey>,
+) -> Result<Vec<MdsSession>> {
+    let left = AtomicUsize::new(count);
+    let take = || left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok();
+    let some = || -> Result<Vec<MdsSession>> {
+        let mut mine = Vec::new();
+        while take() {
+            let session = MdsSession::connect(endpoint, "MDT0000", fs, key.cloned());
+            mine.push(session.context("opening a session")?);
+        }
+        Ok(mine)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CONNECTING).map(|_| scope.spawn(some)).collect();
+        let mut all = Vec::with_capacity(count + 1);
+        for t in threads {
+            all.extend(t.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+        }
+        Ok(all)
+    })
+}
+
+/// User and system time of a process, all threads.
+fn processor_seconds(pid: &str) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 =
+        rest.split_whitespace().skip(11).take(2).filter_map(|w| w.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// Every session is a descriptor.

@@ -1,23 +1,39 @@
-//! The thread that serves all client sessions of this process.
+//! The threads that serve all client sessions of this process.
 
 use crate::NetError;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle};
 
-/// The runtime of client sockets and of reconnecting; made at first use.
+/// Most threads of client sessions.
+pub const MAX_CLIENT_THREADS: usize = 64;
+
+static WANTED: AtomicUsize = AtomicUsize::new(1);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads serve the sockets of the client sessions of this process, each session on one
+/// of them: 1 unless this is called, at most [`MAX_CLIENT_THREADS`]. Counts for processes with very
+/// many sessions, and only before the first session is made.
+pub fn set_client_threads(threads: usize) {
+    WANTED.store(threads.clamp(1, MAX_CLIENT_THREADS), Relaxed);
+}
+
+/// The runtime of a new session's sockets and of its reconnecting; made at first use.
 pub(crate) fn handle() -> Result<Handle, NetError> {
-    static RUNTIME: OnceLock<Result<Handle, String>> = OnceLock::new();
-    RUNTIME
-        .get_or_init(|| {
-            let runtime =
-                Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-            let handle = runtime.handle().clone();
-            std::thread::Builder::new()
-                .name("net-client".into())
-                .spawn(move || runtime.block_on(std::future::pending::<()>()))
-                .map_err(|e| e.to_string())?;
-            Ok(handle)
-        })
-        .clone()
-        .map_err(|e| NetError::Lost(format!("no thread for connections: {e}")))
+    static RUNTIMES: OnceLock<Result<Vec<Handle>, String>> = OnceLock::new();
+    let started = RUNTIMES.get_or_init(|| (0..WANTED.load(Relaxed)).map(start).collect());
+    let handles =
+        started.as_ref().map_err(|e| NetError::Lost(format!("no thread for connections: {e}")))?;
+    let turn = NEXT.fetch_add(1, Relaxed) % handles.len().max(1);
+    handles.get(turn).cloned().ok_or(NetError::Shutdown)
+}
+
+fn start(number: usize) -> Result<Handle, String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(format!("net-client{number}"))
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .map_err(|e| e.to_string())?;
+    Ok(handle)
 }
