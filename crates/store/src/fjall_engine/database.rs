@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use fjall::compaction::Leveled;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::FjallOptions;
 use super::identity::DirLock;
@@ -119,6 +119,11 @@ impl Handle {
     /// Bytes of the tables, which compactions rewrite in part.
     pub(super) fn tables(&self) -> u64 {
         self.keyspace.disk_space()
+    }
+
+    /// Bytes of the tables of a level.
+    pub(super) fn level_bytes(&self, level: usize) -> u64 {
+        self.keyspace.tree.current_version().level(level).map_or(0, |l| l.size())
     }
 
     /// Waits until flushes keep up. An error if one has failed.

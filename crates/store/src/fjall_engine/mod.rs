@@ -215,7 +215,8 @@ impl Store for FjallStore {
 
     fn usage(&self) -> Result<Usage, StoreError> {
         let handle = self.handle()?;
-        Ok(Usage { used: handle.used()?, reserve: self.reserve, ..space::measure(handle.dir())? })
+        let reserve = self.reserve + space::backlog(&handle);
+        Ok(Usage { used: handle.used()?, reserve, ..space::measure(handle.dir())? })
     }
 
     fn self_test(&self) -> Result<(), StoreError> {

@@ -17,14 +17,23 @@ pub(super) fn measure(dir: &Path) -> Result<Usage, StoreError> {
     })
 }
 
+/// What a merge of the first level finds in the level below, and makes meanwhile.
+const FIRST_MERGE_BYTES: u64 = 32 << 20;
+
 /// Room that a compaction may need for its output while its input still stands: four memtables,
 /// the four tables of the first level, and as much again for a second one below.
 pub const COMPACTION_BYTES: u64 = 48 << 20;
 
+/// What the first level's tables need beyond [`COMPACTION_BYTES`] when they are merged, all at once:
+/// under a load of writes many more than four gather there.
+pub(super) fn backlog(handle: &Handle) -> u64 {
+    (handle.level_bytes(0) + FIRST_MERGE_BYTES).saturating_sub(COMPACTION_BYTES)
+}
+
 /// Free bytes that a commit with puts must find: the reserve, and what the database needs to
 /// flush and compact what it has. fjall gives up for good when that fails.
 pub(super) fn needed(handle: &Handle, reserve: u64) -> u64 {
-    reserve + handle.unflushed() + handle.tables().min(COMPACTION_BYTES)
+    reserve + handle.unflushed() + handle.tables().min(COMPACTION_BYTES) + backlog(handle)
 }
 
 /// Refuses a commit with puts when less than `reserve` would stay free, any commit when less than
@@ -33,7 +42,7 @@ pub(super) fn check(handle: &Handle, reserve: u64, writes: &[Write]) -> Result<(
     let free = measure(handle.dir())?.free;
     // Twice: in the journal and in a table.
     let own = 2 * writes.iter().map(|w| w.bytes() as u64).sum::<u64>();
-    let ample = reserve + own + handle.unflushed() + COMPACTION_BYTES;
+    let ample = reserve + own + handle.unflushed() + COMPACTION_BYTES + backlog(handle);
     if free >= ample {
         return Ok(());
     }
