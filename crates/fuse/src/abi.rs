@@ -97,8 +97,14 @@ layouts! {
     ExtHeader { size: u32, typ: u32 }
     Secctx { size: u32, padding: u32 }
 
+    /// What follows the two headers in an entry of a ring.
+    RingEntInOut { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
+    /// The command area of a ring's submission.
+    RingCmd { flags: u64, commit_id: u64, qid: u16, padding: [u16; 3] }
+
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     NotifyInvalEntryOut { parent: u64, namelen: u32, flags: u32 }
+    NotifyRetrieveOut { notify_unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32 }
     NotifyDeleteOut { parent: u64, child: u64, namelen: u32, padding: u32 }
 }
 
@@ -139,6 +145,7 @@ pub(crate) mod op {
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
+    pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
@@ -154,6 +161,7 @@ pub(crate) mod op {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    pub(crate) const RETRIEVE: i32 = 5;
     pub(crate) const DELETE: i32 = 6;
     pub(crate) const INC_EPOCH: i32 = 8;
     /// Flag of an entry invalidation: only let it expire.

@@ -170,32 +170,59 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// The bytes of a write request, in the reader thread's buffer until taken.
+/// The bytes of a write request, in the buffer they came in until taken.
 pub struct WriteData<'a> {
-    slot: &'a mut AlignedBuf,
-    len: usize,
+    place: Place<'a>,
+}
+
+enum Place<'a> {
+    /// The first bytes from the page boundary of a reader thread's buffer.
+    Pooled(&'a mut AlignedBuf, usize),
+    /// Memory the kernel knows by its address, and buffers to copy into.
+    Lent(&'a [u8], &'a Arc<Pool>),
 }
 
 impl<'a> WriteData<'a> {
     /// The data is the first `len` bytes from the page boundary of `slot`.
-    pub(crate) fn new(slot: &'a mut AlignedBuf, len: usize) -> WriteData<'a> {
+    pub(crate) fn pooled(slot: &'a mut AlignedBuf, len: usize) -> WriteData<'a> {
         slot.set_len(len);
-        WriteData { len: slot.len(), slot }
+        let len = slot.len();
+        WriteData { place: Place::Pooled(slot, len) }
     }
 
-    /// Keeps the data beyond the call without copying it; the reader thread goes on with another buffer of the pool.
+    pub(crate) fn lent(data: &'a [u8], pool: &'a Arc<Pool>) -> WriteData<'a> {
+        WriteData { place: Place::Lent(data, pool) }
+    }
+
+    /// Keeps the data beyond the call; from /dev/fuse without copying it (the reader thread goes on with another buffer of
+    /// the pool), from a ring by a copy.
     ///
     /// The buffer has the capacity of the largest write, so small writes that are kept for long are better copied.
     pub fn take(self) -> AlignedBuf {
-        let fresh = self.slot.pool.get();
-        std::mem::replace(self.slot, fresh)
+        match self.place {
+            Place::Pooled(slot, _) => {
+                let fresh = slot.pool.get();
+                std::mem::replace(slot, fresh)
+            }
+            Place::Lent(data, pool) => {
+                let mut copy = pool.get();
+                copy.set_len(data.len());
+                // The kernel keeps to the capacity.
+                let len = copy.len();
+                copy.copy_from_slice(&data[..len]);
+                copy
+            }
+        }
     }
 }
 
 impl Deref for WriteData<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.slot.slice(PAGE, self.len)
+        match &self.place {
+            Place::Pooled(slot, len) => slot.slice(PAGE, *len),
+            Place::Lent(data, _) => data,
+        }
     }
 }
 

@@ -38,6 +38,8 @@ pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
 pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
 /// Shared mmap of files opened with DIRECT_IO.
 pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+/// Requests come through io_uring; asked for as [`IoUring`](crate::IoUring) says.
+pub const OVER_IO_URING: u64 = 1 << 41;
 
 /// What a file system with its own coherence wants: everything above but EXPORT_SUPPORT, AUTO_INVAL_DATA (made needless
 /// by EXPLICIT_INVAL_DATA), POSIX_ACL (implies kernel permission checks), NO_OPEN_SUPPORT, NO_OPENDIR_SUPPORT and

@@ -1,10 +1,11 @@
 //! One descriptor of the FUSE device: requests come in by read(2), answers go out by writev(2).
 //!
-//! An answer must go to the descriptor that its request was read from, so a [`Responder`] keeps its channel alive.
+//! An answer must go the way its request came, so a [`Responder`] keeps its channel, or its entry of the ring, alive.
 
 use crate::abi;
 use crate::buf::{AlignedBuf, Pool};
 use crate::interrupt::Interrupts;
+use crate::ring::Entry;
 use crate::types::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -100,9 +101,26 @@ fn clone_device(fd: &OwnedFd) -> io::Result<OwnedFd> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(new) }
 }
 
+/// The way requests come and answers go.
+#[derive(Clone)]
+pub(crate) enum Link {
+    Device(Arc<Channel>),
+    /// This entry carries one request at a time.
+    Ring(Arc<Entry>),
+}
+
+impl Link {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Link::Device(channel) => &channel.shared,
+            Link::Ring(entry) => entry.shared(),
+        }
+    }
+}
+
 /// Where the answer to one request goes.
 pub(crate) struct Responder {
-    pub(crate) channel: Arc<Channel>,
+    pub(crate) link: Link,
     pub(crate) unique: u64,
     /// Most bytes of payload the kernel takes.
     pub(crate) limit: u32,
@@ -112,15 +130,15 @@ pub(crate) struct Responder {
 
 impl Responder {
     pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.channel.shared.pool
+        &self.link.shared().pool
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.channel.shared.interrupts.is_interrupted(self.unique)
+        self.link.shared().interrupts.is_interrupted(self.unique)
     }
 
     pub(crate) fn on_interrupt(&self, hook: Box<dyn FnOnce() + Send>) -> bool {
-        self.channel.shared.interrupts.register(self.unique, hook)
+        self.link.shared().interrupts.register(self.unique, hook)
     }
 
     pub(crate) fn error(self, errno: Errno) {
@@ -129,6 +147,14 @@ impl Responder {
 
     pub(crate) fn parts(self, parts: &[&[u8]]) {
         self.finish(0, parts);
+    }
+
+    /// Answers with the first `len` bytes of the payload of the entry the request came in.
+    pub(crate) fn in_place(self, len: usize) {
+        self.link.shared().interrupts.done(self.unique);
+        if let Link::Ring(entry) = &self.link {
+            Entry::answer_in_place(entry, self.unique, len);
+        }
     }
 
     /// A position or a count.
@@ -142,15 +168,19 @@ impl Responder {
     }
 
     fn finish(self, error: i32, parts: &[&[u8]]) {
-        self.channel.shared.interrupts.done(self.unique);
-        match self.channel.send(self.unique, error, parts) {
+        self.link.shared().interrupts.done(self.unique);
+        let channel = match &self.link {
+            Link::Device(channel) => channel,
+            Link::Ring(entry) => return Entry::answer(entry, self.unique, error, parts),
+        };
+        match channel.send(self.unique, error, parts) {
             Ok(()) => {}
             // ENOENT: the kernel gave the request up; ENODEV: unmounted.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
             Err(e) => {
                 tracing::warn!(unique = self.unique, "answer refused by the kernel: {e}");
                 // The kernel still waits unless it took the request off its list.
-                let _ = self.channel.send(self.unique, -libc::EIO, &[]);
+                let _ = channel.send(self.unique, -libc::EIO, &[]);
             }
         }
     }

@@ -5,13 +5,12 @@
 use crate::abi::{self, fattr, flag, op};
 use crate::buf::{AlignedBuf, HEADER_SPACE, WriteData};
 use crate::caps;
-use crate::channel::{Channel, Responder};
+use crate::channel::{Link, Responder};
 use crate::fs::Filesystem;
 use crate::parse::{self, Args, Malformed, Parsed};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::types::*;
-use std::sync::Arc;
 
 /// Longest symlink target the kernel takes.
 const READLINK_MAX: u32 = 4095;
@@ -19,7 +18,7 @@ const READLINK_MAX: u32 = 4095;
 /// Where requests go.
 pub(crate) struct Target<'a> {
     pub(crate) fs: &'a dyn Filesystem,
-    pub(crate) channel: &'a Arc<Channel>,
+    pub(crate) link: &'a Link,
     pub(crate) granted: u64,
 }
 
@@ -40,9 +39,53 @@ pub(crate) fn request(target: &Target<'_>, buf: &mut AlignedBuf, len: usize) -> 
             return Outcome::Done;
         }
     };
+    if header.opcode != op::WRITE {
+        return plain(target, &header, args, extensions);
+    }
+    let mut args = args;
+    let fixed = requester(target, &header, extensions)
+        .and_then(|req| args.fixed().map(|w| (req, w, args.0.len())));
+    let done = fixed.and_then(|(req, w, data_len)| {
+        call_write(target, &req, w, WriteData::pooled(buf, data_len))
+    });
+    finish(target, &header, done)
+}
+
+/// Handles a whole message that is no WRITE.
+pub(crate) fn message(target: &Target<'_>, bytes: &[u8]) -> Outcome {
+    match parse::message(bytes) {
+        Ok((header, args, extensions)) => plain(target, &header, args, extensions),
+        Err(Malformed) => {
+            refuse_garbage(target, bytes);
+            Outcome::Done
+        }
+    }
+}
+
+/// Handles a WRITE whose data lies in the payload of a ring's entry.
+pub(crate) fn write(
+    target: &Target<'_>,
+    header: &abi::InHeader,
+    mut args: Args<'_>,
+    data: &[u8],
+) -> Outcome {
+    let done = requester(target, header, &[]).and_then(|req| {
+        let data = WriteData::lent(data, &target.link.shared().pool);
+        call_write(target, &req, args.fixed()?, data)
+    });
+    finish(target, header, done)
+}
+
+/// Handles any request but a WRITE.
+pub(crate) fn plain(
+    target: &Target<'_>,
+    header: &abi::InHeader,
+    args: Args<'_>,
+    extensions: &[u8],
+) -> Outcome {
     match header.opcode {
         op::FORGET | op::BATCH_FORGET => {
-            if forget(target.fs, &header, args).is_err() {
+            if forget(target.fs, header, args).is_err() {
                 tracing::error!("malformed FORGET from the kernel");
             }
             return Outcome::Done;
@@ -50,32 +93,28 @@ pub(crate) fn request(target: &Target<'_>, buf: &mut AlignedBuf, len: usize) -> 
         op::INTERRUPT => {
             let mut args = args;
             if let Ok(interrupt) = args.fixed::<abi::InterruptIn>() {
-                target.channel.shared.interrupts.interrupt(interrupt.unique);
+                target.link.shared().interrupts.interrupt(interrupt.unique);
             }
+            return Outcome::Done;
+        }
+        op::NOTIFY_REPLY => {
+            // The ring asked for it, only to have its entry come back.
+            responder(target.link, header.unique, 0).parts(&[]);
             return Outcome::Done;
         }
         op::DESTROY => return Outcome::Destroy(header.unique),
         _ => {}
     }
-    let result = match requester(target, &header, extensions) {
-        Err(Malformed) => Err(Malformed),
-        Ok(req) if header.opcode == op::WRITE => {
-            let mut args = args;
-            match args.fixed() {
-                Ok(write) => {
-                    let data_len = args.0.len();
-                    call_write(target, &req, write, data_len, buf)
-                }
-                Err(Malformed) => Err(Malformed),
-            }
-        }
-        Ok(req) => {
-            Call { target, req: &req, node: header.nodeid, opcode: header.opcode, args }.run()
-        }
-    };
-    if result.is_err() {
+    let done = requester(target, header, extensions).and_then(|req| {
+        Call { target, req: &req, node: header.nodeid, opcode: header.opcode, args }.run()
+    });
+    finish(target, header, done)
+}
+
+fn finish(target: &Target<'_>, header: &abi::InHeader, done: Parsed<()>) -> Outcome {
+    if done.is_err() {
         tracing::error!(opcode = header.opcode, "malformed request from the kernel");
-        responder(target.channel, header.unique, 0).error(Errno::EINVAL);
+        responder(target.link, header.unique, 0).error(Errno::EINVAL);
     }
     Outcome::Done
 }
@@ -93,19 +132,19 @@ fn requester(target: &Target<'_>, header: &abi::InHeader, extensions: &[u8]) -> 
         pid: header.pid,
         supp_groups: found.groups,
         security: found.security,
-        channel: target.channel.clone(),
+        shared: target.link.shared().clone(),
     })
 }
 
-fn responder(channel: &Arc<Channel>, unique: u64, limit: u32) -> Responder {
-    Responder { channel: channel.clone(), unique, limit, narrow: false }
+pub(crate) fn responder(link: &Link, unique: u64, limit: u32) -> Responder {
+    Responder { link: link.clone(), unique, limit, narrow: false }
 }
 
 /// Answers what is not even a message, if its number can be made out.
 fn refuse_garbage(target: &Target<'_>, bytes: &[u8]) {
     tracing::error!(len = bytes.len(), "message from the kernel with a wrong length");
     if let Ok(header) = Args(bytes).fixed::<abi::InHeader>() {
-        responder(target.channel, header.unique, 0).error(Errno::EIO);
+        responder(target.link, header.unique, 0).error(Errno::EIO);
     }
 }
 
@@ -130,11 +169,10 @@ fn call_write(
     target: &Target<'_>,
     req: &Request,
     w: abi::WriteIn,
-    data_len: usize,
-    buf: &mut AlignedBuf,
+    data: WriteData<'_>,
 ) -> Parsed<()> {
     const { assert!(size_of::<abi::InHeader>() + size_of::<abi::WriteIn>() == HEADER_SPACE) };
-    if w.size as usize != data_len {
+    if w.size as usize != data.len() {
         return Err(Malformed);
     }
     let args = WriteIn {
@@ -145,8 +183,8 @@ fn call_write(
         from_cache: w.write_flags & flag::WRITE_CACHE != 0,
         kill_suidgid: w.write_flags & flag::WRITE_KILL_SUIDGID != 0,
     };
-    let reply = Reply::new(responder(target.channel, req.unique, 0));
-    target.fs.write(req, req.nodeid, args, WriteData::new(buf, data_len), reply);
+    let reply = Reply::new(responder(target.link, req.unique, 0));
+    target.fs.write(req, req.nodeid, args, data, reply);
     Ok(())
 }
 
@@ -165,7 +203,7 @@ impl Call<'_> {
     }
 
     fn limited<T>(&self, limit: u32) -> Reply<T> {
-        Reply::new(responder(self.target.channel, self.req.unique, limit))
+        Reply::new(responder(self.target.link, self.req.unique, limit))
     }
 
     fn run(self) -> Parsed<()> {
@@ -331,7 +369,7 @@ impl Call<'_> {
                     len: c.len,
                     flags: c.flags,
                 };
-                let mut responder = responder(self.target.channel, req.unique, 0);
+                let mut responder = responder(self.target.link, req.unique, 0);
                 responder.narrow = self.opcode == op::COPY_FILE_RANGE;
                 fs.copy_file_range(req, node, copy, Reply::new(responder));
             }

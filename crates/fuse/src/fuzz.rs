@@ -3,7 +3,7 @@
 use crate::abi;
 use crate::buf::Pool;
 use crate::caps;
-use crate::channel::{Channel, Shared};
+use crate::channel::{Channel, Link, Shared};
 use crate::dispatch::{self, Target};
 use crate::fs::Filesystem;
 use crate::parse;
@@ -33,7 +33,8 @@ pub fn decode(bytes: &[u8]) -> io::Result<()> {
         let _ = parse::init(&mut args);
     }
     for granted in [0, caps::SUPPORTED] {
-        let target = Target { fs: &Nothing, channel: &channel, granted };
+        let link = Link::Device(channel.clone());
+        let target = Target { fs: &Nothing, link: &link, granted };
         dispatch::request(&target, &mut buf, len);
         buf.read_area()[..len].copy_from_slice(&bytes[..len]);
     }

@@ -2,7 +2,7 @@
 //!
 //! A session layer for one mount: [`Mount::new`] attaches it, [`Session::new`] does the INIT exchange, [`Session::run`] serves a
 //! [`Filesystem`] until it is unmounted. Speaks 7.31 to 7.45 over /dev/fuse with one cloned descriptor per reader
-//! thread. It knows nothing of the file system it serves and never negotiates FUSE_WRITEBACK_CACHE.
+//! thread, or over io_uring where the kernel offers that ([`IoUring`]). It knows nothing of the file system it serves and never negotiates FUSE_WRITEBACK_CACHE.
 //!
 //! ```no_run
 //! use pinstripe_fuse::*;
@@ -42,7 +42,9 @@ mod parse;
 mod readers;
 mod reply;
 mod request;
+mod ring;
 mod session;
+mod transport;
 mod types;
 mod worker;
 
@@ -57,5 +59,7 @@ pub use mount::{
 pub use notify::Notifier;
 pub use reply::{Body, Data, Reply, Xattr};
 pub use request::Request;
+pub use ring::{RING_ENTRIES, RING_ENTRIES_MAX, RING_QUEUE_ENTRIES};
 pub use session::{Config, Handle, InitInfo, MAX_WRITE_LIMIT, Running, Session};
+pub use transport::{IoUring, RING_PARAMETER, UnknownIoUring};
 pub use types::*;

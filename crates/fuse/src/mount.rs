@@ -8,6 +8,7 @@ mod fusermount;
 mod loopdev;
 mod table;
 
+use crate::transport::IoUring;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -48,6 +49,8 @@ pub struct MountOptions {
     /// Have sync(2) and syncfs(2) reach the file system, and umount(2) wait for `destroy`. Linux only does so for block
     /// devices, so this mounts a small loop device; root only. See [`Mount::forward_sync`].
     pub forward_sync: bool,
+    /// How requests come; part of the mount because the kernel makes its offer when it mounts.
+    pub io_uring: IoUring,
 }
 
 /// Why something could not be mounted or unmounted.
@@ -84,16 +87,20 @@ pub struct Mount {
     attached: AtomicBool,
     loop_device: Option<PathBuf>,
     refused: Option<String>,
+    io_uring: IoUring,
 }
 
 impl Mount {
     /// Mounts on `mountpoint`, which must be an empty directory (but see `allow_nonempty`).
     pub fn new(mountpoint: &Path, options: &MountOptions) -> Result<Mount, MountError> {
         let mountpoint = check_mountpoint(mountpoint, options.allow_nonempty)?;
+        options.io_uring.prepare();
         let mut refused = None;
         if options.forward_sync {
             match direct::mount_block(&mountpoint, options) {
-                Ok((device, path)) => return Mount::found(device, mountpoint, Some(path), None),
+                Ok((device, path)) => {
+                    return Mount::found(device, mountpoint, Some(path), None, options.io_uring);
+                }
                 Err(MountError::NoDevice(e)) => return Err(MountError::NoDevice(e)),
                 Err(e) => {
                     tracing::warn!("sync(2) will not reach the file system: {e}");
@@ -115,7 +122,7 @@ impl Mount {
             }
             Err(direct::Failed::Device(e)) => return Err(MountError::NoDevice(e)),
         };
-        Mount::found(device, mountpoint, None, refused)
+        Mount::found(device, mountpoint, None, refused, options.io_uring)
     }
 
     fn found(
@@ -123,6 +130,7 @@ impl Mount {
         mountpoint: PathBuf,
         loop_device: Option<PathBuf>,
         refused: Option<String>,
+        io_uring: IoUring,
     ) -> Result<Mount, MountError> {
         let entry = table::top(&mountpoint)
             .and_then(|entry| entry.ok_or_else(|| io::ErrorKind::NotFound.into()))
@@ -133,7 +141,7 @@ impl Mount {
             })?;
         let mounted = Mounted { mountpoint, major: entry.major, minor: entry.minor };
         let attached = AtomicBool::new(true);
-        Ok(Mount { device: Some(device), mounted, attached, loop_device, refused })
+        Ok(Mount { device: Some(device), mounted, attached, loop_device, refused, io_uring })
     }
 
     /// Does sync(2) reach the file system? Only if it was asked for and the loop device could be had.
@@ -153,6 +161,10 @@ impl Mount {
 
     pub fn mounted(&self) -> &Mounted {
         &self.mounted
+    }
+
+    pub(crate) fn io_uring(&self) -> IoUring {
+        self.io_uring
     }
 
     pub(crate) fn take_device(&mut self) -> Option<OwnedFd> {

@@ -239,11 +239,11 @@ impl Readers {
         }
     }
 
-    /// Waits until no thread but the calling one is in a handler.
-    pub(crate) fn wait_others_done(&self) {
+    /// Waits until at most `own` threads are in a handler.
+    pub(crate) fn wait_others_done(&self, own: usize) {
         self.ending.store(true, Ordering::SeqCst);
         let mut threads = self.threads.lock();
-        while self.busy.load(Ordering::SeqCst) > 1 {
+        while self.busy.load(Ordering::SeqCst) > own {
             self.settled.wait(&mut threads);
         }
     }

@@ -1,6 +1,6 @@
 //! Who asks: identity and extensions of a request, and whether it was interrupted.
 
-use crate::channel::Channel;
+use crate::channel::Shared;
 use std::sync::Arc;
 
 /// A request's circumstances. Its arguments are the handler's parameters.
@@ -13,7 +13,7 @@ pub struct Request {
     pub(crate) pid: u32,
     pub(crate) supp_groups: Vec<u32>,
     pub(crate) security: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(crate) channel: Arc<Channel>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Request {
@@ -51,7 +51,7 @@ impl Request {
 
     /// Has the calling process been signalled since? Then the answer should be EINTR, soon.
     pub fn is_interrupted(&self) -> bool {
-        self.channel.shared.interrupts.is_interrupted(self.unique)
+        self.shared.interrupts.is_interrupted(self.unique)
     }
 }
 

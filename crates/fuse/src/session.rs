@@ -9,6 +9,8 @@ use crate::interrupt::Interrupts;
 use crate::mount::{Mount, MountError, Mounted};
 use crate::notify::Notifier;
 use crate::parse;
+use crate::ring::Ring;
+use crate::transport::{IoUring, RING_PARAMETER};
 use crate::types::Errno;
 use crate::worker::Crew;
 use std::io;
@@ -94,12 +96,15 @@ impl Session {
         });
         let fd = mount.take_device().ok_or(io::ErrorKind::NotConnected)?;
         let channel = Arc::new(Channel::new(fd, shared));
-        let info = handshake(&channel, &*fs, &config)?;
+        let wish = mount.io_uring();
+        let info = handshake(&channel, &*fs, &config, wish)?;
         if config.max_readahead > info.max_readahead {
             mount.raise_readahead(config.max_readahead);
         }
         tracing::debug!(?info, "fuse session");
-        Ok(Session { crew: Crew::new(fs, channel, config, info), mount })
+        let over_ring = info.granted & caps::OVER_IO_URING != 0;
+        let ring = over_ring.then(|| Ring::new(&channel, info.max_write.max(8192) as usize));
+        Ok(Session { crew: Crew::new(fs, channel, config, info, ring.transpose()?, wish), mount })
     }
 
     pub fn info(&self) -> &InitInfo {
@@ -178,7 +183,12 @@ impl Handle {
 }
 
 /// Reads INIT and answers it.
-fn handshake(channel: &Channel, fs: &dyn Filesystem, config: &Config) -> io::Result<InitInfo> {
+fn handshake(
+    channel: &Channel,
+    fs: &dyn Filesystem,
+    config: &Config,
+    wish: IoUring,
+) -> io::Result<InitInfo> {
     loop {
         let mut buf = channel.shared.pool.get();
         let len = match channel.receive(&mut buf) {
@@ -198,7 +208,14 @@ fn handshake(channel: &Channel, fs: &dyn Filesystem, config: &Config) -> io::Res
             channel.send(header.unique, 0, &[version.as_bytes()])?;
             continue;
         }
-        let result = match accept(&kernel, offered, config) {
+        let ring = match over_ring(wish, offered) {
+            Ok(ring) => ring,
+            Err(e) => {
+                channel.send(header.unique, -libc::EOPNOTSUPP, &[])?;
+                return Err(e);
+            }
+        };
+        let result = match accept(&kernel, offered, config, ring) {
             Some((info, out)) => fs.init(&info).map(|()| (info, out)),
             None => Err(Errno::new(libc::EPROTO)),
         };
@@ -215,17 +232,44 @@ fn handshake(channel: &Channel, fs: &dyn Filesystem, config: &Config) -> io::Res
     }
 }
 
+/// Do requests come through io_uring? Once the kernel has heard so, it waits for the ring.
+fn over_ring(wish: IoUring, offered: u64) -> io::Result<bool> {
+    if wish == IoUring::Off {
+        return Ok(false);
+    }
+    let refused = if offered & caps::OVER_IO_URING == 0 {
+        format!("the kernel does not offer it; Linux 6.14 does if {RING_PARAMETER} is Y")
+    } else {
+        match Ring::probe() {
+            Ok(()) => return Ok(true),
+            Err(e) => format!("this process may not use io_uring: {e}"),
+        }
+    };
+    match wish {
+        IoUring::On => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("requests cannot come through io_uring: {refused}"),
+        )),
+        _ => {
+            tracing::debug!("requests come through /dev/fuse: {refused}");
+            Ok(false)
+        }
+    }
+}
+
 /// Our answer to INIT; None when the kernel is too old.
 fn accept(
     kernel: &abi::InitCompatIn,
     offered: u64,
     config: &Config,
+    ring: bool,
 ) -> Option<(InitInfo, abi::InitOut)> {
     if kernel.major < abi::MAJOR || kernel.minor < abi::MINOR_MIN {
         return None;
     }
     let always = caps::INIT_EXT | caps::BIG_WRITES | caps::MAX_PAGES;
-    let granted = (config.wanted & caps::SUPPORTED | always) & offered;
+    let ring = if ring { caps::OVER_IO_URING } else { 0 };
+    let granted = (config.wanted & caps::SUPPORTED | always | ring) & offered;
     let page = 4096;
     let max_write = if granted & caps::MAX_PAGES != 0 { config.max_write } else { 32 * page };
     let info = InitInfo {

@@ -1,10 +1,14 @@
 //! The threads of a session: each reads a request, hands it to the file system, and reads the next or parks.
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Link};
 use crate::dispatch::{self, Outcome, Target};
 use crate::fs::Filesystem;
+use crate::parse::{Args, Malformed};
 use crate::readers::{Next, Readers};
+use crate::ring::{self, Entry, Message, Ring, Serve};
 use crate::session::{Config, InitInfo};
+use crate::transport::IoUring;
+use crate::types::Errno;
 use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,6 +34,8 @@ struct State {
     readers: Readers,
     failure: Mutex<Option<io::Error>>,
     destroyed: Mutex<bool>,
+    ring: Option<Arc<Ring>>,
+    wish: IoUring,
 }
 
 impl Crew {
@@ -38,6 +44,8 @@ impl Crew {
         channel: Arc<Channel>,
         config: Config,
         info: InitInfo,
+        ring: Option<Arc<Ring>>,
+        wish: IoUring,
     ) -> Crew {
         let readers = Readers::new(config.max_threads, config.max_idle_threads);
         let state = State {
@@ -48,6 +56,8 @@ impl Crew {
             readers,
             failure: Mutex::default(),
             destroyed: Mutex::default(),
+            ring,
+            wish,
         };
         Crew { state: Arc::new(state) }
     }
@@ -63,11 +73,15 @@ impl Crew {
     /// Serves until every thread has seen the end of the device.
     pub(crate) fn run(&self) -> io::Result<()> {
         let state = &self.state;
-        state.start(state.channel.clone(), true)?;
+        state.start_ring()?;
+        state.start(state.channel.clone(), true).inspect_err(|_| state.end_ring())?;
         for _ in 1..state.min_threads.max(1) {
             state.grow(false);
         }
         state.readers.wait_all_left();
+        if let Some(ring) = &state.ring {
+            ring.wait_all_left();
+        }
         state.destroy();
         let failure = state.failure.lock().take();
         failure.map_or(Ok(()), Err)
@@ -75,6 +89,28 @@ impl Crew {
 }
 
 impl State {
+    /// Has requests come through the ring, if that was agreed upon.
+    fn start_ring(self: &Arc<State>) -> io::Result<()> {
+        let Some(ring) = &self.ring else { return Ok(()) };
+        let server: Arc<dyn Serve> = self.clone();
+        match ring.start(&server) {
+            // Unmounted already; the device says so too.
+            Err(e) if e.raw_os_error().is_some_and(|errno| ring::is_end(-errno)) => Ok(()),
+            Err(e) if self.wish == IoUring::On => Err(e),
+            Err(e) => {
+                tracing::warn!("requests come through /dev/fuse, not io_uring: {e}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn end_ring(&self) {
+        if let Some(ring) = &self.ring {
+            ring.end();
+        }
+    }
+
     /// Starts one more thread on a channel of its own, unless there are enough.
     fn grow(self: &Arc<State>, reading: bool) {
         let started =
@@ -105,6 +141,7 @@ impl State {
                         self.failure.lock().get_or_insert(e);
                     }
                     self.readers.end();
+                    self.end_ring();
                     return self.readers.left(true);
                 }
             }
@@ -120,7 +157,8 @@ impl State {
     /// unless it was unmounted; the thread then still counts as a reader).
     fn serve(self: &Arc<State>, channel: &Arc<Channel>) -> Result<(), Option<io::Error>> {
         let mut buf = channel.shared.pool.get();
-        let target = Target { fs: &*self.fs, channel, granted: self.info.granted };
+        let link = Link::Device(channel.clone());
+        let target = Target { fs: &*self.fs, link: &link, granted: self.info.granted };
         loop {
             let len = match channel.receive(&mut buf).map_err(|e| (e.raw_os_error(), e)) {
                 Ok(len) => len,
@@ -133,13 +171,9 @@ impl State {
                 self.grow(true);
             }
             let start = Instant::now();
-            let call = || dispatch::request(&target, &mut buf, len);
-            let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-                tracing::error!("panic in a fuse handler: {}", panic_text(&*panic));
-                Outcome::Done
-            });
+            let outcome = guarded(|| dispatch::request(&target, &mut buf, len));
             if let Outcome::Destroy(unique) = outcome {
-                self.answer_destroy(channel, unique);
+                self.answer_destroy(&link, unique, (1, 0));
             }
             let slow = len >= LARGE || start.elapsed() >= SLOW;
             self.readers.completed(slow, || channel.pending());
@@ -149,13 +183,15 @@ impl State {
         }
     }
 
-    /// Waits for the handlers of other threads, ends the file system, and lets umount(2) return.
-    fn answer_destroy(&self, channel: &Channel, unique: u64) {
-        self.readers.wait_others_done();
-        self.destroy();
-        if let Err(e) = channel.send(unique, 0, &[]) {
-            tracing::debug!("DESTROY not answered: {e}");
+    /// Waits for the handlers of other threads, ends the file system, and lets umount(2) return. `own`: does the calling
+    /// thread count as busy at the device, or in the ring?
+    fn answer_destroy(&self, link: &Link, unique: u64, own: (usize, usize)) {
+        self.readers.wait_others_done(own.0);
+        if let Some(ring) = &self.ring {
+            ring.wait_others_done(own.1);
         }
+        self.destroy();
+        dispatch::responder(link, unique, 0).parts(&[]);
     }
 
     fn destroy(&self) {
@@ -167,6 +203,35 @@ impl State {
             tracing::error!("panic in destroy: {}", panic_text(&*panic));
         }
     }
+}
+
+impl Serve for State {
+    fn serve(&self, entry: &Arc<Entry>, scratch: &mut Vec<u8>) {
+        let link = Link::Ring(entry.clone());
+        let target = Target { fs: &*self.fs, link: &link, granted: self.info.granted };
+        let outcome = guarded(|| match entry.receive(scratch) {
+            Ok(Message::Write(header, fixed, data)) => {
+                dispatch::write(&target, &header, Args(&fixed), data)
+            }
+            Ok(Message::Plain) => dispatch::message(&target, scratch),
+            Err(Malformed) => {
+                tracing::error!("an entry with impossible lengths from the kernel");
+                dispatch::responder(&link, entry.unique(), 0).error(Errno::EIO);
+                Outcome::Done
+            }
+        });
+        if let Outcome::Destroy(unique) = outcome {
+            self.answer_destroy(&link, unique, (0, 1));
+        }
+    }
+}
+
+/// A panic ends only the handler; the reply it drops answers EIO.
+fn guarded(handler: impl FnOnce() -> Outcome) -> Outcome {
+    catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|panic| {
+        tracing::error!("panic in a fuse handler: {}", panic_text(&*panic));
+        Outcome::Done
+    })
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -7,7 +7,7 @@ fn write_data_is_page_aligned_and_can_be_taken() {
     let area = slot.read_area();
     assert_eq!(area.len(), (1 << 20) + HEADER_SPACE);
     area[HEADER_SPACE..HEADER_SPACE + 3].copy_from_slice(b"abc");
-    let data = WriteData::new(&mut slot, 3);
+    let data = WriteData::pooled(&mut slot, 3);
     assert_eq!(&*data, b"abc");
     let kept = data.take();
     assert_eq!(&*kept, b"abc");
@@ -24,7 +24,7 @@ fn lengths_are_clamped_to_the_capacity() {
     buf.set_len(usize::MAX);
     assert_eq!(buf.len(), MIN_CAPACITY);
     assert_eq!(buf.request(usize::MAX).len(), MIN_CAPACITY + HEADER_SPACE);
-    assert_eq!(WriteData::new(&mut buf, usize::MAX).len(), MIN_CAPACITY);
+    assert_eq!(WriteData::pooled(&mut buf, usize::MAX).len(), MIN_CAPACITY);
 }
 
 #[test]

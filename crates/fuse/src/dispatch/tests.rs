@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buf::Pool;
-use crate::channel::Shared;
+use crate::channel::{Channel, Shared};
 use crate::reply::Data;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 /// Notes down what it is called with, and answers as it is told.
 #[derive(Default)]
@@ -114,7 +115,8 @@ impl Bench {
         let mut buf = self.channel.shared.pool.get();
         let len = bytes.len().min(buf.read_area().len());
         buf.read_area()[..len].copy_from_slice(&bytes[..len]);
-        let target = Target { fs: &self.fs, channel: &self.channel, granted: self.granted };
+        let link = Link::Device(self.channel.clone());
+        let target = Target { fs: &self.fs, link: &link, granted: self.granted };
         let call = || request(&target, &mut buf, len);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
         let mut answer = Vec::new();

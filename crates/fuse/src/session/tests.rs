@@ -26,7 +26,7 @@ fn exchange(requests: &[Vec<u8>], config: &Config) -> (io::Result<InitInfo>, Vec
     let shared = Shared { pool: Pool::new(65536), interrupts: Arc::default() };
     let channel = Channel::new(OwnedFd::from(ours), Arc::new(shared));
     std::thread::scope(|scope| {
-        let session = scope.spawn(move || handshake(&channel, &Quiet, config));
+        let session = scope.spawn(move || handshake(&channel, &Quiet, config, IoUring::Off));
         let mut answers = Vec::new();
         for request in requests {
             kernel.write_all(request).unwrap();

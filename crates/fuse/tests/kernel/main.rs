@@ -9,6 +9,7 @@ mod memfs;
 mod mounting;
 mod names;
 mod notifying;
+mod ring;
 mod robust;
 mod tree;
 
@@ -45,6 +46,7 @@ fn options() -> MountOptions {
         subtype: "memfs".into(),
         allow_other: true,
         default_permissions: true,
+        io_uring: ring::wish(),
         ..MountOptions::default()
     }
 }

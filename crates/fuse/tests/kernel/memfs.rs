@@ -515,6 +515,7 @@ impl Filesystem for MemFs {
     }
 
     fn setlk(&self, _: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
+        self.count("setlk");
         Locks::set(&self.locks, nodeid, lock, reply);
     }
 

@@ -105,7 +105,10 @@ fn the_mount_of_a_killed_daemon_is_recognised_and_replaced() {
     assert!(!detach_dead(daemon.path()).unwrap());
     fs::metadata(daemon.path()).unwrap();
     daemon.kill();
-    assert!(matches!(inspect(daemon.path()).unwrap(), MountState::Dead(_)));
+    // A ring is torn down by the kernel a moment after its process is gone.
+    wait_for("the end of the connection", || {
+        matches!(inspect(daemon.path()).unwrap(), MountState::Dead(_))
+    });
     assert!(matches!(refusal(daemon.path()), MountError::DeadMount(_)));
     assert!(detach_dead(daemon.path()).unwrap());
     assert_eq!(inspect(daemon.path()).unwrap(), MountState::None);
@@ -223,7 +226,7 @@ fn the_loop_device_of_a_killed_daemon_vanishes_with_its_mount() {
     }
     daemon.kill();
     assert!(!loop_is_free(Path::new(&entry.source)));
-    assert!(detach_dead(daemon.path()).unwrap());
+    wait_for("the end of the connection", || detach_dead(daemon.path()).unwrap());
     wait_for("the loop device's end", || loop_is_free(Path::new(&entry.source)));
 }
 
@@ -235,6 +238,7 @@ pub fn daemon_options(kind: &str) -> MountOptions {
             source: "x,y".into(),
             subtype: "memfs".into(),
             default_permissions: true,
+            io_uring: crate::ring::wish(),
             ..MountOptions::default()
         },
         _ => options(),

@@ -39,6 +39,7 @@ const KNOWN: &[&str] = &[
     "defaults",
     "forward_sync",
     "noforward_sync",
+    "io_uring",
     "checksums",
     "nochecksums",
     "write_through",
@@ -99,6 +100,11 @@ impl Options {
             // Always so, or for others than us.
             "default_permissions" | "defaults" | "_netdev" | "nofail" => {}
             other if other.starts_with("x-") => {}
+            "io_uring" => {
+                return Err(Failure::usage(
+                    "the mount option io_uring needs a value: io_uring=auto|on|off".to_string(),
+                ));
+            }
             other if valued(other) => {
                 return Err(Failure::usage(format!(
                     "the mount option {other} needs a value: {other}=N"
@@ -120,6 +126,12 @@ impl Options {
         }
         let client = &mut self.client;
         match name {
+            "io_uring" => {
+                self.kernel.io_uring = value.parse().map_err(|_| {
+                    let text = format!("io_uring={value}; use auto, on or off");
+                    Failure::usage(format!("unknown value of a mount option: {text}"))
+                })?;
+            }
             "max_dirty_mb" => client.max_dirty_mb = number(name, value, 1, 65_536)?,
             "max_read_ahead_mb" => client.max_read_ahead_mb = number(name, value, 0, 65_536)?,
             "max_rpcs_in_flight" => client.max_rpcs_in_flight = number(name, value, 1, 256)?,

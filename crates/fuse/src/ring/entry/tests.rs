@@ -1,0 +1,132 @@
+use super::*;
+use crate::buf::Pool;
+use std::ffi::c_void;
+
+struct Bench {
+    entry: Arc<Entry>,
+    hub: Arc<Hub>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let shared = Shared { pool: Pool::new(65536), interrupts: Arc::default() };
+        let hub = Arc::new(Hub::new(Arc::new(shared)).unwrap());
+        Bench { entry: Arc::new(Entry::new(3, 1, 65536, &hub).unwrap()), hub }
+    }
+
+    /// What the kernel does: the parts of a request at their places.
+    fn kernel_puts(&self, opcode: u32, len: usize, fixed: &[u8], payload: &[u8]) {
+        let header = InHeader { len: len as u32, opcode, unique: 77, ..InHeader::default() };
+        let payload_sz = payload.len() as u32;
+        let about = RingEntInOut { commit_id: 78, payload_sz, ..RingEntInOut::default() };
+        // SAFETY: nobody else uses the entry now.
+        unsafe {
+            let e = &self.entry;
+            e.bytes_mut(IN_OUT, 40).copy_from_slice(header.as_bytes());
+            e.bytes_mut(OP_IN, fixed.len()).copy_from_slice(fixed);
+            e.bytes_mut(PAGE, payload.len()).copy_from_slice(payload);
+            e.bytes_mut(RING, 32).copy_from_slice(about.as_bytes());
+        }
+    }
+
+    /// What the kernel finds: length, error and number, then the payload.
+    fn kernel_finds(&self) -> (OutHeader, Vec<u8>) {
+        self.entry.settle();
+        let len = self.entry.load::<RingEntInOut>(RING).payload_sz as usize;
+        // SAFETY: nobody else uses the entry now.
+        (self.entry.load(IN_OUT), unsafe { self.entry.bytes(PAGE, len) }.to_vec())
+    }
+}
+
+#[test]
+fn a_plain_request_reads_as_from_the_device_and_is_answered_in_place() {
+    let b = Bench::new();
+    b.kernel_puts(22, 40 + 8 + 5, &[7; 8], b"name\0");
+    let mut plain = vec![1, 2, 3];
+    assert!(matches!(b.entry.receive(&mut plain), Ok(Message::Plain)));
+    assert_eq!((plain.len(), &plain[40..48], &plain[48..]), (53, &[7; 8][..], &b"name\0"[..]));
+    assert_eq!((b.entry.unique(), b.entry.commit_id()), (77, 78));
+    Entry::answer(&b.entry, 77, 0, &[b"ab", b"", b"cde"]);
+    assert!(b.entry.returned());
+    let (head, payload) = b.kernel_finds();
+    assert_eq!((head.len, head.error, head.unique, &*payload), (21, 0, 77, &b"abcde"[..]));
+    assert_eq!(b.entry.commit_id(), 78);
+    assert!(b.hub.take_late().is_empty());
+}
+
+#[test]
+fn the_answer_to_a_write_leaves_its_data_alone_until_the_handler_returned() {
+    let b = Bench::new();
+    b.kernel_puts(op::WRITE, 80 + 4, &[5; 40], b"data");
+    let Ok(Message::Write(header, fixed, data)) = b.entry.receive(&mut Vec::new()) else {
+        panic!("not taken as a write");
+    };
+    assert_eq!((header.unique, fixed, data), (77, [5; 40], &b"data"[..]));
+    assert_eq!(data.as_ptr() as usize % PAGE, 0);
+    Entry::answer(&b.entry, 77, 0, &[&[9; 8]]);
+    assert_eq!(data, b"data");
+    assert!(b.entry.returned());
+    assert_eq!(b.kernel_finds().1, [9; 8]);
+}
+
+#[test]
+fn a_late_answer_goes_through_the_hub_unless_all_is_over() {
+    for over in [false, true] {
+        let b = Bench::new();
+        b.kernel_puts(33, 40, &[], &[]);
+        b.entry.receive(&mut Vec::new()).ok().unwrap();
+        assert!(!b.entry.returned());
+        if over {
+            b.hub.end();
+        }
+        Entry::answer(&b.entry, 77, -libc::EINTR, &[]);
+        let late: Vec<usize> = b.hub.take_late().iter().map(|e| e.id).collect();
+        assert_eq!(late, if over { vec![] } else { vec![3] });
+        assert_eq!(b.kernel_finds().0.error, -libc::EINTR);
+    }
+}
+
+#[test]
+fn impossible_lengths_are_refused() {
+    let b = Bench::new();
+    for (len, payload_sz) in
+        [(39, 0), (40, 1), (40 + 129, 0), (0, 0), (u32::MAX, u32::MAX), (41 + 65536, 65537)]
+    {
+        b.kernel_puts(1, len as usize, &[], &[]);
+        let about = RingEntInOut { payload_sz, ..RingEntInOut::default() };
+        // SAFETY: nobody else uses the entry now.
+        unsafe { b.entry.bytes_mut(RING, 32).copy_from_slice(about.as_bytes()) };
+        assert!(b.entry.receive(&mut Vec::new()).is_err(), "{len} {payload_sz}");
+    }
+}
+
+#[test]
+fn too_long_an_answer_is_an_error_of_that_request() {
+    let b = Bench::new();
+    b.kernel_puts(1, 40 + 2, &[], b"n\0");
+    b.entry.receive(&mut Vec::new()).ok().unwrap();
+    Entry::answer(&b.entry, 77, 0, &[&vec![0; 65537]]);
+    assert_eq!(b.kernel_finds().0.error, -libc::EIO);
+}
+
+#[test]
+fn a_trimmed_payload_is_empty_and_usable() {
+    let b = Bench::new();
+    b.kernel_puts(1, 40 + 65536, &[], &[1; 65536]);
+    b.entry.receive(&mut Vec::new()).ok().unwrap();
+    assert!(b.entry.is_large());
+    b.entry.trim();
+    assert!(!b.entry.is_large());
+    // SAFETY: nobody else uses the entry now.
+    assert!(unsafe { b.entry.payload_mut(usize::MAX) }.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn the_kernel_is_told_the_two_places() {
+    let b = Bench::new();
+    // SAFETY: two iovecs lie there as long as the entry.
+    let vecs = unsafe { std::slice::from_raw_parts(b.entry.iovecs(), 2) };
+    let base: *mut c_void = b.entry.base.as_ptr().cast();
+    assert_eq!((vecs[0].iov_base, vecs[0].iov_len), (base, 288));
+    assert_eq!((vecs[1].iov_base, vecs[1].iov_len), (base.wrapping_byte_add(4096), 65536));
+}

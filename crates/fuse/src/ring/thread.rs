@@ -1,0 +1,97 @@
+//! A thread of a ring: handles what comes in its entry, hands in the answer and waits for the next request at once.
+
+use super::{Entry, Port, Ring, Serve};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An entry gives the memory of large payloads back when it had nothing to do for this long.
+const TRIM_AFTER: Duration = Duration::from_secs(1);
+
+/// Submissions and completions of a thread that has one entry.
+const SLOTS: u32 = 2;
+
+/// How it went on with an entry.
+enum Then {
+    /// The entry carries another request.
+    Next,
+    /// The entry is not the thread's any more.
+    Park,
+    /// The connection is over.
+    End,
+}
+
+/// The life of a thread, beginning with a request in `entry`.
+pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
+    let port = Port::new(ring.channel.raw_fd(), SLOTS, 2 * SLOTS);
+    // Without an io_uring (too many open files) it handles one request after the other and lets the steward answer.
+    let mut port = port.inspect_err(|e| tracing::warn!("a thread without an io_uring: {e}")).ok();
+    let mut scratch = Vec::with_capacity(4096);
+    let mut own = Some(entry);
+    let mut cpu = None;
+    while let Some(entry) = own.take() {
+        if cpu != Some(entry.queue) {
+            ring.cpus.pin(entry.queue);
+            cpu = Some(entry.queue);
+        }
+        loop {
+            ring.busy(entry.queue, || server.serve(&entry, &mut scratch));
+            match go_on(ring, port.as_mut(), &entry) {
+                Then::Next => {}
+                Then::Park => break,
+                Then::End => {
+                    ring.end();
+                    break;
+                }
+            }
+        }
+        own = ring.park();
+    }
+    // What was offered is memory of the ring's, which outlives this thread.
+    drop(port);
+    ring.left();
+}
+
+fn go_on(ring: &Ring, port: Option<&mut Port>, entry: &Arc<Entry>) -> Then {
+    if !entry.returned() {
+        ring.deferred(entry);
+        return Then::Park;
+    }
+    let Some(port) = port else {
+        ring.queues[entry.queue].deferred.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        ring.hub.late(entry.clone());
+        return Then::Park;
+    };
+    match exchange(port, entry) {
+        Ok(0) => Then::Next,
+        Ok(error) if is_end(error) => Then::End,
+        Ok(error) => {
+            tracing::error!("the kernel refused an answer: errno {}", -error);
+            // Its entry is lost; another takes its place.
+            ring.deferred(entry);
+            Then::Park
+        }
+        Err(e) => {
+            tracing::error!("io_uring failed: {e}");
+            Then::End
+        }
+    }
+}
+
+/// Hands in the answer and waits for the next request, or an error of the kernel's.
+fn exchange(port: &mut Port, entry: &Entry) -> std::io::Result<i32> {
+    port.commit(entry)?;
+    loop {
+        let large = entry.is_large();
+        port.wait(large.then_some(TRIM_AFTER))?;
+        match port.next() {
+            Some((_, result)) => return Ok(result),
+            None if large => entry.trim(),
+            None => {}
+        }
+    }
+}
+
+/// Is this the end of the connection?
+pub(crate) fn is_end(error: i32) -> bool {
+    matches!(-error, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV)
+}
