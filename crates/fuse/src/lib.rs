@@ -61,5 +61,5 @@ pub use reply::{Body, Data, Reply, Xattr};
 pub use request::Request;
 pub use ring::{RING_ENTRIES, RING_ENTRIES_MAX, RING_QUEUE_ENTRIES};
 pub use session::{Config, Handle, InitInfo, MAX_WRITE_LIMIT, Running, Session};
-pub use transport::{IoUring, RING_PARAMETER, UnknownIoUring};
+pub use transport::{AUTO_IS_RING, IoUring, RING_PARAMETER, UnknownIoUring};
 pub use types::*;

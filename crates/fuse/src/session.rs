@@ -234,7 +234,7 @@ fn handshake(
 
 /// Do requests come through io_uring? Once the kernel has heard so, it waits for the ring.
 fn over_ring(wish: IoUring, offered: u64) -> io::Result<bool> {
-    if wish == IoUring::Off {
+    if !wish.is_wanted() {
         return Ok(false);
     }
     let refused = if offered & caps::OVER_IO_URING == 0 {

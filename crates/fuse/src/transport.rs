@@ -6,11 +6,16 @@ use std::str::FromStr;
 /// The parameter of the kernel's fuse module without which it offers no io_uring.
 pub const RING_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// Does [`IoUring::Auto`] mean io_uring? It answers small requests two to eight times as fast, but a WRITE whose data is
+/// kept costs one copy more, and many large buffered writes at a time were slower than by the device.
+pub const AUTO_IS_RING: bool = false;
+
 /// Whether requests come through io_uring or by reading /dev/fuse. The kernel offers io_uring from Linux 6.14 on, if
 /// [`RING_PARAMETER`] is Y when the file system is mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// io_uring where it is to be had; root sets the parameter. Otherwise the device.
+    /// What is known to be better; see [`AUTO_IS_RING`]. With io_uring, root sets the parameter, and where it is not to be
+    /// had, requests come through the device.
     #[default]
     Auto,
     /// io_uring, or an error; root sets the parameter.
@@ -45,9 +50,18 @@ impl fmt::Display for UnknownIoUring {
 impl std::error::Error for UnknownIoUring {}
 
 impl IoUring {
+    /// Are requests to come through io_uring if that is to be had?
+    pub(crate) fn is_wanted(self) -> bool {
+        match self {
+            IoUring::Auto => AUTO_IS_RING,
+            IoUring::On => true,
+            IoUring::Off => false,
+        }
+    }
+
     /// Sets the parameter where that is wanted and allowed. To be called before the file system is mounted.
     pub(crate) fn prepare(self) {
-        if self == IoUring::Off {
+        if !self.is_wanted() {
             return;
         }
         match std::fs::read_to_string(RING_PARAMETER) {

@@ -27,13 +27,10 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
     let mut port = port.inspect_err(|e| tracing::warn!("a thread without an io_uring: {e}")).ok();
     let mut scratch = Vec::with_capacity(4096);
     let mut own = Some(entry);
-    let mut cpu = None;
+    let mut place = Place::Unknown;
     while let Some(entry) = own.take() {
-        if cpu != Some(entry.queue) {
-            ring.cpus.pin(entry.queue);
-            cpu = Some(entry.queue);
-        }
         loop {
+            place = place.moved(ring, &entry);
             ring.busy(entry.queue, || server.serve(&entry, &mut scratch));
             match go_on(ring, port.as_mut(), &entry) {
                 Then::Next => {}
@@ -49,6 +46,28 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
     // What was offered is memory of the ring's, which outlives this thread.
     drop(port);
     ring.left();
+}
+
+/// Where a thread may run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Unknown,
+    Anywhere,
+    Cpu(usize),
+}
+
+impl Place {
+    /// On the caller's CPU a small request costs no wake-up elsewhere; large ones take their time for copying, and gain
+    /// more from a CPU that is idle.
+    fn moved(self, ring: &Ring, entry: &Entry) -> Place {
+        let wanted = if entry.is_large() { Place::Anywhere } else { Place::Cpu(entry.queue) };
+        match wanted {
+            _ if wanted == self => {}
+            Place::Cpu(cpu) => ring.cpus.pin(cpu),
+            _ => ring.cpus.unpin(),
+        }
+        wanted
+    }
 }
 
 fn go_on(ring: &Ring, port: Option<&mut Port>, entry: &Arc<Entry>) -> Then {

@@ -183,6 +183,14 @@ mod tests {
     }
 
     #[test]
+    fn io_uring_is_chosen_by_name() {
+        assert_eq!(parse("ro").unwrap().kernel.io_uring, fuse::IoUring::Auto);
+        assert_eq!(parse("io_uring=on").unwrap().kernel.io_uring, fuse::IoUring::On);
+        assert_eq!(parse("io_uring=off").unwrap().kernel.io_uring, fuse::IoUring::Off);
+        assert!(parse("io_uring=maybe").is_err() && parse("io_uring").is_err());
+    }
+
+    #[test]
     fn options_reach_kernel_and_client() {
         let o = parse("ro,noatime,max_dirty_mb=7,x-systemd.automount,nochecksums").unwrap();
         assert!(o.kernel.read_only && o.kernel.atime == fuse::Atime::Noatime);
