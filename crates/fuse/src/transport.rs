@@ -7,7 +7,8 @@ use std::str::FromStr;
 pub const RING_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Does [`IoUring::Auto`] mean io_uring? It answers small requests two to eight times as fast, but a WRITE whose data is
-/// kept costs one copy more, and many large buffered writes at a time were slower than by the device.
+/// kept costs one copy more, and many large buffered writes at a time were slower than by the device. And Linux 6.18 does
+/// not end the connection of a process that is killed while it uses its own mount, not even when told to abort it.
 pub const AUTO_IS_RING: bool = false;
 
 /// Whether requests come through io_uring or by reading /dev/fuse. The kernel offers io_uring from Linux 6.14 on, if
