@@ -66,6 +66,7 @@ impl Client {
         let (tasks, tasks_in) = unbounded();
         let (closings, closings_in) = bounded(CLOSES_MAX);
         let promises = Arc::clone(&hooks.promises);
+        promises.begin(sessions.mdt.welcome().epoch);
         let core = make_core(config.options, sessions, counters, promises, tasks, closings);
         let core = Arc::new(core);
         let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };

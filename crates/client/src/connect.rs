@@ -28,7 +28,8 @@ const TRY: Duration = Duration::from_secs(5);
 /// What it takes to open sessions.
 pub(crate) struct Links {
     fs: [u8; 16],
-    client: [u8; 16],
+    /// This incarnation of the client.
+    client: Mutex<[u8; 16]>,
     key: Option<ClusterKey>,
     description: String,
     request_timeout: Duration,
@@ -62,7 +63,7 @@ impl Links {
         ConnectOptions {
             target: target.to_string(),
             fs: self.fs,
-            client: self.client,
+            client: *self.client.lock(),
             description: self.description.clone(),
             key: self.key.clone(),
             features: self.features,
@@ -109,11 +110,28 @@ impl Links {
         Some(endpoint)
     }
 
+    /// The next incarnation, if `client` is the present one.
+    pub(crate) fn reborn(&self, client: [u8; 16]) -> Option<[u8; 16]> {
+        let mut now = self.client.lock();
+        if *now != client {
+            return None;
+        }
+        *now = proto::mgs::reborn(&client);
+        Some(*now)
+    }
+
     pub(crate) fn close(&self) {
         if let Some(mgs) = &self.mgs {
             mgs.close();
         }
     }
+}
+
+/// An id of its own, never evicted yet.
+fn first_incarnation() -> [u8; 16] {
+    let mut id: [u8; 16] = rand::random();
+    id[12..].fill(0);
+    id
 }
 
 fn read_config(mgs: &Session) -> Result<Config, Errno> {
@@ -198,7 +216,7 @@ pub(crate) fn connect(
     let known = targets.iter().map(|(name, at)| (name.clone(), at.to_string())).collect();
     let links = Links {
         fs,
-        client: rand::random(),
+        client: Mutex::new(first_incarnation()),
         key: config.key.clone(),
         description: config.description.clone(),
         request_timeout: config.options.request_timeout,

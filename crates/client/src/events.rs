@@ -34,6 +34,8 @@ pub(crate) enum Lease {
 pub(crate) enum Link {
     Lost(String),
     Back(String, Box<Welcome>),
+    /// A target refuses this incarnation of the client.
+    Evicted([u8; 16]),
     Stop,
 }
 
@@ -82,6 +84,9 @@ impl Events for Hook {
     }
 
     fn lost(&self, why: &NetError) {
+        if let NetError::Evicted { client } = why {
+            return drop(self.hooks.links.send(Link::Evicted(*client)));
+        }
         tracing::info!(target = %self.target, %why, "lost");
         let _ = self.hooks.links.send(Link::Lost(self.target.clone()));
     }
@@ -93,7 +98,7 @@ impl Events for Hook {
             && ost_index(&self.target).is_none()
             && let Ok(grant) = Grant::from_bytes(&welcome.data)
         {
-            self.hooks.promises.restarted(grant.recovered);
+            self.hooks.promises.restarted(welcome.epoch, grant.recovered);
         }
         let event = Link::Back(self.target.clone(), Box::new(welcome.clone()));
         let _ = self.hooks.links.send(event);
@@ -138,6 +143,7 @@ pub(crate) fn link_thread(core: &Arc<Core>, inbox: &Receiver<Link>) {
                     None => core.mdt_back(&welcome),
                 }
             }
+            Ok(Link::Evicted(client)) => core.evicted(client),
             Ok(Link::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -23,6 +23,7 @@ mod counters;
 mod cut;
 mod dirs;
 mod events;
+mod evicted;
 mod file;
 mod gather;
 mod inode;

@@ -5,7 +5,7 @@
 //! Assumptions: told on the transport's thread before anything is sent again. Never does: replay.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use proto::{Errno, Fid};
@@ -23,6 +23,8 @@ struct Told {
 #[derive(Default)]
 pub(crate) struct Promises {
     answered: AtomicU64,
+    /// Boot of the MDT that answered; 0: not known.
+    boot: AtomicU32,
     losses: AtomicU64,
     told: Mutex<Told>,
 }
@@ -33,8 +35,17 @@ impl Promises {
         self.answered.fetch_max(transno, SeqCst);
     }
 
-    /// The MDT restarted and stands at `recovered`.
-    pub(crate) fn restarted(&self, recovered: u64) {
+    /// The first session is with this boot of the MDT.
+    pub(crate) fn begin(&self, epoch: u32) {
+        self.boot.store(epoch, SeqCst);
+    }
+
+    /// A new session with the MDT, of its boot `epoch`, which began at `recovered`.
+    pub(crate) fn restarted(&self, epoch: u32, recovered: u64) {
+        // The same boot has everything it answered.
+        if self.boot.swap(epoch, SeqCst) == epoch {
+            return;
+        }
         let answered = self.answered.swap(0, SeqCst);
         if answered > recovered {
             self.losses.fetch_add(1, SeqCst);
@@ -79,10 +90,12 @@ mod tests {
         let before = AtomicU64::new(p.losses());
         p.answered(7);
         p.answered(5);
-        p.restarted(7);
+        p.restarted(2, 7);
         assert_eq!(p.check(&before), Ok(()), "all that was answered is there");
         p.answered(9);
-        p.restarted(8);
+        p.restarted(2, 3);
+        assert_eq!(p.check(&before), Ok(()), "the same boot: another session only");
+        p.restarted(3, 8);
         let after = AtomicU64::new(p.losses());
         assert_eq!(p.check(&before), Err(Errno::EIO));
         assert_eq!(p.check(&before), Ok(()));

@@ -128,6 +128,13 @@ impl Opens {
             || (self.open_elsewhere(fid, session) && self.is_writer(fid, session))
     }
 
+    /// Whether a session may be writing anything.
+    pub fn writes_any(&self, session: u64) -> bool {
+        let open = |(h, f): (&u64, &Fid)| self.flags(*f, session, *h) & O_WRITE != 0;
+        self.by_session.get(&session).is_some_and(|m| m.iter().any(open))
+            || self.writing.values().any(|v| v.contains(&session))
+    }
+
     /// Whether a session has a file open for writing, or may be writing its objects.
     pub fn is_writer(&self, fid: Fid, session: u64) -> bool {
         self.writes(fid, session, 0) || self.writing.get(&fid).is_some_and(|v| v.contains(&session))

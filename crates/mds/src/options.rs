@@ -41,6 +41,9 @@ pub struct MdtOptions {
     pub poll_interval: Duration,
     /// How long a client may take to give back a lease before it is evicted.
     pub recall_timeout: Duration,
+    /// How long an OST that cannot be reached holds up what an evicted client had. After that it
+    /// counts as gone, and is told when it is back.
+    pub fence_patience: Duration,
     /// Leases one client may have; above it the oldest are called back.
     pub leases_per_client: usize,
     /// Leases all clients together may have.
@@ -67,6 +70,7 @@ impl Default for MdtOptions {
             orphan_grace: Duration::from_secs(60),
             poll_interval: Duration::from_secs(1),
             recall_timeout: Duration::from_secs(20),
+            fence_patience: Duration::from_secs(30),
             leases_per_client: crate::leases::MAX_PER_CLIENT,
             leases_total: crate::leases::MAX_LEASES,
             reserve_bytes: 0,

@@ -12,6 +12,12 @@ pub enum NetError {
     /// The peer said no, in its own words.
     #[error("refused: {0}")]
     Refused(String),
+    /// This client was evicted: whatever it had is gone; it may come back as another.
+    #[error("this client was evicted")]
+    Evicted {
+        /// As which it was.
+        client: [u8; 16],
+    },
     /// The transport is gone, or never came to be.
     #[error("connection lost: {0}")]
     Lost(String),
@@ -35,10 +41,19 @@ pub enum NetError {
 }
 
 impl NetError {
+    /// What a refusal in words means for a client.
+    pub(crate) fn refused(text: String, client: [u8; 16]) -> NetError {
+        match text.starts_with(proto::mgs::EVICTED) {
+            true => NetError::Evicted { client },
+            false => NetError::Refused(text),
+        }
+    }
+
     /// What an application sees.
     pub fn errno(&self) -> Errno {
         match self {
             NetError::Refused(_) => Errno::ECONNREFUSED,
+            NetError::Evicted { .. } => Errno::ESTALE,
             NetError::Lost(_) => Errno::ECONNRESET,
             NetError::Timeout { .. } => Errno::ETIMEDOUT,
             NetError::Protocol(_) => Errno::EPROTO,

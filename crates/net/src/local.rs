@@ -31,7 +31,7 @@ impl LocalServer {
 
     pub(crate) fn admit(&self, hello: &Hello) -> Result<(Arc<SessionInner>, Welcome), NetError> {
         let server = self.0.upgrade().ok_or_else(|| NetError::Lost("the server is gone".into()))?;
-        server.admit(hello).map_err(|r| NetError::Refused(r.text))
+        server.admit(hello).map_err(|r| NetError::refused(r.text, hello.client))
     }
 }
 

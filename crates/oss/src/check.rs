@@ -14,6 +14,7 @@ use rustix::fs::{FileType, FlockOperation, OFlags, SeekFrom, flock, fstat, seek}
 use rustix::io::Errno;
 
 use crate::boot::{BOOT, Boot};
+use crate::fences::FENCES;
 use crate::files::{Dir, OBJECTS};
 use crate::io::read_at;
 use crate::label::{LABEL, OstLabel, RECORD_MAX};
@@ -92,7 +93,8 @@ impl OstDir {
 
     /// Calls `found` for all that lies in the target, directory by directory.
     pub fn walk(&self, mut found: impl FnMut(Entry)) -> Result<(), OstError> {
-        let own = [LABEL, BOOT, "label.new", "boot.new", OBJECTS, "lost+found"];
+        let own =
+            [LABEL, BOOT, FENCES, "label.new", "boot.new", "fences.new", OBJECTS, "lost+found"];
         for name in self.root.names().map_err(OstError::io("reading the target"))? {
             if !own.iter().any(|o| name == *o) {
                 found(Entry::Foreign(name.to_string_lossy().into_owned()));

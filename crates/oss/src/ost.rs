@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::boot::{BOOT, Boot};
 use crate::cache::Cache;
+use crate::fences::{FENCES, FENCES_BYTES, Fences};
 use crate::files::{Dir, OBJECTS};
 use crate::flush::{Flusher, Note, run};
 use crate::label::{LABEL, OstLabel, RECORD_MAX, format};
@@ -77,6 +78,8 @@ pub struct Ost {
     closed: AtomicBool,
     /// Sidecars marked in this boot.
     marked: Marked,
+    /// Clients that are refused.
+    fences: Mutex<Fences>,
     /// Held shared by every request, so that close can wait for them.
     gate: RwLock<()>,
     /// Locked as long as the target is open.
@@ -102,6 +105,7 @@ impl Ost {
         let label = OstLabel::read(&root, path)?;
         let lock = lock(&root, path, &label)?;
         let before = read_boot(&root, path)?;
+        let fences = read_fences(&root, path)?;
         let boot = before.clone().next();
         root.replace(BOOT, &boot.to_bytes()).map_err(fail)?;
         let objects = root.sub(OBJECTS).map_err(fail)?;
@@ -126,6 +130,7 @@ impl Ost {
             committing_all: Mutex::new(()),
             closed: AtomicBool::new(false),
             marked: Marked::default(),
+            fences: Mutex::new(fences),
             gate: RwLock::new(()),
             boot,
             lock: Mutex::new(Some(lock)),
@@ -158,6 +163,27 @@ impl Ost {
         self.root.replace(BOOT, &boot.to_bytes()).map_err(|e| io(errno(e)))?;
         self.unlock();
         tracing::info!(ost = self.name, "OST closed");
+        Ok(())
+    }
+
+    /// Whether a client was fenced.
+    pub fn is_fenced(&self, client: &[u8; 16]) -> bool {
+        self.fences.lock().refuses(client)
+    }
+
+    /// Refuses a client and its earlier incarnations from now on, durably.
+    pub fn fence(&self, client: &[u8; 16]) -> Result<(), Errno> {
+        let _gate = self.gate.read();
+        if self.is_closed() {
+            return Err(Errno::ESHUTDOWN);
+        }
+        let mut fences = self.fences.lock();
+        let mut next = fences.clone();
+        if next.add(client) {
+            self.root.replace(FENCES, &next.to_bytes()).map_err(errno)?;
+            *fences = next;
+            tracing::warn!(ost = self.name, "a client was evicted and is refused from now on");
+        }
         Ok(())
     }
 
@@ -326,4 +352,13 @@ fn affordable_objects() -> usize {
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(256) / (FDS_PER_OBJECT * TARGETS_PER_PROCESS)).min(1 << 20) as usize
+}
+
+fn read_fences(root: &Dir, path: &Path) -> Result<Fences, OstError> {
+    match root.read(FENCES, FENCES_BYTES) {
+        Ok(bytes) => Fences::from_bytes(&bytes)
+            .map_err(|why| OstError::Label { path: path.join(FENCES), why }),
+        Err(rustix::io::Errno::NOENT) => Ok(Fences::default()),
+        Err(e) => Err(OstError::io(format!("reading {}", path.join(FENCES).display()))(e)),
+    }
 }

@@ -5,11 +5,14 @@
 //! cannot answer goes to a bounded pool. COMMIT, DESTROY and reads that nobody waits for always go
 //! there, so that a caller can have several targets at work at once. Never does: anything with bytes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
-use proto::mgs::Hello;
-use proto::oss::R_BEHIND;
+use parking_lot::Mutex;
+use proto::mgs::{EVICTED, Hello, incarnation};
+use proto::oss::{Fence, R_BEHIND};
 use proto::wire::Wire;
 use proto::{Errno, ops::oss as op};
 
@@ -20,10 +23,15 @@ use crate::pool::Pool;
 /// Reads up to this many bytes are answered by a transport thread when memory holds them.
 pub const HOT_READ_MAX: u32 = 256 << 10;
 
+/// How long requests of a fenced client may take to end before the MDT has to ask again.
+pub const QUIET_WAIT: Duration = Duration::from_secs(10);
+
 /// An [`Ost`] that can be added to a [`net::Server`].
 pub struct OstService {
     ost: Arc<Ost>,
     pool: Pool,
+    /// To be ended when their client is fenced.
+    sessions: Arc<Mutex<HashMap<u64, SessionRef>>>,
 }
 
 impl OstService {
@@ -31,7 +39,7 @@ impl OstService {
     pub fn new(ost: Arc<Ost>) -> Result<OstService, OstError> {
         let pool = Pool::start(ost.name(), ost.options.workers)
             .map_err(|error| OstError::Io { what: "starting a thread".into(), error })?;
-        Ok(OstService { ost, pool })
+        Ok(OstService { ost, pool, sessions: Arc::default() })
     }
 
     /// The target.
@@ -50,15 +58,28 @@ impl Service for OstService {
     fn epoch(&self) -> u32 {
         self.ost.epoch()
     }
-    fn open(&self, _: &SessionRef, _: &Hello, _: bool) -> Result<Vec<u8>, String> {
+    fn open(&self, session: &SessionRef, hello: &Hello, _: bool) -> Result<Vec<u8>, String> {
         if self.ost.is_closed() {
             return Err(format!("{} is shutting down", self.ost.name()));
         }
+        // Under the lock: a fence finds this session, or this finds the fence.
+        let mut sessions = self.sessions.lock();
+        if self.ost.is_fenced(&hello.client) {
+            return Err(format!("{EVICTED}{} was told by the MDT", self.ost.name()));
+        }
+        sessions.insert(session.id(), session.clone());
         Ok(Vec::new())
     }
     fn request(&self, _: &SessionRef, request: Request, reply: Responder) {
         let opcode = request.header.opcode.get();
         let transport = tokio::runtime::Handle::try_current().is_ok();
+        if opcode == op::FENCE {
+            let (ost, sessions) = (self.ost.clone(), self.sessions.clone());
+            return self.pool.run(move || {
+                let done = fence(&ost, &sessions, &request);
+                reply.send(done.map_or_else(Response::error, |()| Response::ok(Vec::new())));
+            });
+        }
         let apart = matches!(opcode, op::COMMIT | op::DESTROY) || is_behind(&request);
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
         if quick || !(transport || apart) {
@@ -73,8 +94,35 @@ impl Service for OstService {
         self.pool.run(move || reply.send(answer(&ost, &request)));
     }
     fn closed(&self, session: &SessionRef, why: Closed) {
+        self.sessions.lock().remove(&session.id());
         tracing::debug!(ost = self.ost.name(), ?session, ?why, "session is over");
     }
+}
+
+/// Shuts a client out: durably, then its sessions end, then what they still had at work is awaited
+/// (invariant 5).
+fn fence(
+    ost: &Ost,
+    sessions: &Mutex<HashMap<u64, SessionRef>>,
+    request: &Request,
+) -> Result<(), Errno> {
+    let client = decode::<Fence>(request)?.client;
+    ost.fence(&client)?;
+    let (who, times) = incarnation(&client);
+    let out = |s: &SessionRef| {
+        let (w, t) = incarnation(&s.client());
+        w == who && t <= times
+    };
+    let gone: Vec<SessionRef> = sessions.lock().values().filter(|s| out(s)).cloned().collect();
+    gone.iter().for_each(SessionRef::evict);
+    let until = Instant::now() + QUIET_WAIT;
+    while !gone.iter().all(SessionRef::is_quiet) {
+        if Instant::now() > until {
+            return Err(Errno::EBUSY);
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 fn known(opcode: u16) -> bool {

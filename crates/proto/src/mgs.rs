@@ -12,6 +12,24 @@ pub const KIND_MGS: u8 = 3;
 /// `Hello::features`: only looks (status); never counts as a client that shares files.
 pub const FEATURE_OBSERVER: u64 = 1;
 
+/// How the refusal of a client begins that was evicted: it comes back as its next incarnation.
+pub const EVICTED: &str = "evicted: ";
+
+/// A client's id in two parts: who it is, and how often it was evicted (its last four bytes,
+/// little-endian).
+pub fn incarnation(client: &[u8; 16]) -> ([u8; 12], u32) {
+    let [who @ .., a, b, c, d] = *client;
+    (who, u32::from_le_bytes([a, b, c, d]))
+}
+
+/// The id of a client's next incarnation.
+pub fn reborn(client: &[u8; 16]) -> [u8; 16] {
+    let (_, times) = incarnation(client);
+    let mut next = *client;
+    next[12..].copy_from_slice(&times.wrapping_add(1).to_le_bytes());
+    next
+}
+
 crate::wire_struct! {
     /// First message of a session.
     Hello {

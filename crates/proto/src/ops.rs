@@ -48,6 +48,9 @@ pub mod oss {
     pub const COPY: u16 = 0x0309;
     /// Reserves space; body [`crate::oss::Allocate`].
     pub const ALLOCATE: u16 = 0x030a;
+    /// Shuts an evicted client out, for good; body [`crate::oss::Fence`]. Answered when nothing of it
+    /// is at work any more.
+    pub const FENCE: u16 = 0x030b;
 }
 
 /// Calls of a server to a client.

@@ -156,6 +156,12 @@ crate::wire_struct! {
         /// Do not grow the object's size.
         keep_size: bool,
     }
+    /// The client was evicted: its sessions end, and neither they nor those of its earlier
+    /// incarnations ([`crate::mgs::incarnation`]) are opened again.
+    Fence {
+        /// As in [`crate::mgs::Hello::client`].
+        client: [u8; 16],
+    }
 }
 
 /// Cut (or grow) the object to `offset`.

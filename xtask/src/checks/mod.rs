@@ -5,6 +5,7 @@ mod crash;
 mod deny;
 mod direct;
 mod directory;
+mod eviction;
 mod fmt;
 mod fsx;
 mod full;
@@ -53,6 +54,7 @@ pub const ALL: &[&Check] = &[
     &crash::CHECK,
     &kill_up::CHECK,
     &kill_servers::CHECK,
+    &eviction::CHECK,
     &sharing::CHECK,
     &coherence::CHECK,
     &names::CHECK,

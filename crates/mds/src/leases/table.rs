@@ -84,6 +84,12 @@ impl Table {
         self.sessions.get(&session).map_or(0, |o| o.used.len())
     }
 
+    /// Whether a session has some of these bits of anything.
+    pub fn has_any(&self, session: u64, bits: u8) -> bool {
+        let owned = self.sessions.get(&session);
+        owned.is_some_and(|o| o.used.keys().any(|f| self.of(*f, session) & bits != 0))
+    }
+
     /// The session with the most.
     pub fn richest(&self) -> Option<u64> {
         self.sessions.iter().max_by_key(|(_, o)| o.used.len()).map(|(s, _)| *s)

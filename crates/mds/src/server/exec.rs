@@ -42,7 +42,9 @@ pub enum Work {
     /// A group was (or was not) made durable.
     Committed(u64, Result<(), StoreError>),
     /// A session is over.
-    Closed(u64, bool),
+    Closed(u64, net::Closed),
+    /// Every OST refuses the client of a session.
+    Fenced(u64),
     /// The holder of the SOLE lease answered, or did not.
     Recalled(u64, bool),
     /// A session answered a call-back of leases (by number), or did not in time.
@@ -79,6 +81,8 @@ pub struct Exec {
     pub needs: (Sender<Option<Need>>, Receiver<Option<Need>>),
     /// To the timer thread.
     pub chores: (Sender<Chore>, Receiver<Chore>),
+    /// To the fencer; `None` ends it.
+    pub fences: (Sender<Option<(u64, [u8; 16])>>, Receiver<Option<(u64, [u8; 16])>>),
     /// To the destroyer.
     pub garbage: (Sender<(Fid, Garbage)>, Receiver<(Fid, Garbage)>),
     store: Arc<dyn Store>,
@@ -97,6 +101,7 @@ impl Exec {
             needs: unbounded(),
             chores: unbounded(),
             garbage: unbounded(),
+            fences: unbounded(),
             store,
         })
     }
@@ -196,6 +201,9 @@ impl Exec {
         for (session, number, body) in out.calls {
             self.call_leases(session, number, body.to_bytes());
         }
+        for fence in out.fences {
+            let _ = self.fences.0.send(Some(fence));
+        }
         for session in out.evict {
             session.evict();
         }
@@ -235,7 +243,8 @@ fn handle(s: &mut State, work: Work) {
         }
         Work::Loaded(need, result) => s.loaded(need, result),
         Work::Committed(number, result) => s.committed(number, result),
-        Work::Closed(session, forget) => close_session(s, session, forget),
+        Work::Closed(session, why) => s.closed(session, why),
+        Work::Fenced(session) => s.fenced(session),
         Work::Recalled(session, true) => s.sole_is_back(session),
         Work::Recalled(session, false) => s.sole_timeout(session),
         Work::LeasesBack(session, number, ok) => s.leases_back(session, number, ok),
@@ -245,20 +254,4 @@ fn handle(s: &mut State, work: Work) {
         Work::Reap(fids) => fids.into_iter().for_each(|f| s.reap(f)),
         Work::Space(space, reserve) => s.space(space, reserve),
     }
-}
-
-/// A client is gone: its opens, locks, ranges and answers go.
-fn close_session(s: &mut State, session: u64, forget: bool) {
-    let Some(client) = s.clients.remove(&session) else { return };
-    if forget {
-        s.ns.cache.put_raw(crate::keys::replies(&client.session.client()), None);
-        s.arm();
-    }
-    let (fids, tickets) = s.ns.locks.drop_session(session);
-    s.drop_waits(tickets);
-    fids.into_iter().for_each(|f| s.wake_locks(f));
-    s.ns.drop_session(session).into_iter().for_each(|f| s.reap(f));
-    s.sole.held.retain(|t| t.session.id() != session);
-    s.drop_leases(session);
-    s.sole_on_close(session);
 }

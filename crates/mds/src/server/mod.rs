@@ -6,6 +6,7 @@
 
 mod commit;
 mod exec;
+mod fence;
 mod loader;
 mod open;
 mod poll;
@@ -24,13 +25,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
-use net::{ClusterKey, Endpoint};
+use net::{ClusterKey, Endpoint, Service};
 use parking_lot::Mutex;
 use store::{Store, StoreError, Usage};
 
 use crate::label::{self, LabelError, MdtLabel};
 use crate::options::MdtOptions;
 use exec::{Chore, Exec, Work};
+use fence::Fencer;
 use poll::{Addresses, Poller};
 
 /// How often the store is asked for its space.
@@ -137,6 +139,16 @@ impl Mdt {
         options: &MdtOptions,
         orphans: Vec<proto::Fid>,
     ) -> Result<(), MdtError> {
+        let fencer = Fencer {
+            exec: Arc::clone(&self.exec),
+            addresses: Arc::clone(&poller.addresses),
+            stop: Arc::clone(&poller.stop),
+            fs: self.label.fs,
+            name: self.target(),
+            patience: options.fence_patience,
+        };
+        let fences = self.exec.fences.1.clone();
+        self.spawn("mdt-fencer", move || fencer.run(fences))?;
         self.spawn("mdt-osts", move || poller.run())?;
         for _ in 0..options.readers.max(1) {
             let (exec, store) = (Arc::clone(&self.exec), Arc::clone(&self.store));
@@ -201,6 +213,7 @@ impl Mdt {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         let _ = self.exec.chores.0.send(Chore::Stop);
+        let _ = self.exec.fences.0.send(None);
         let threads = std::mem::take(&mut *self.threads.lock());
         for _ in &threads {
             let _ = self.exec.needs.0.send(None);

@@ -55,12 +55,42 @@ pub struct Poller {
 }
 
 impl Addresses {
+    /// Indexes of all OSTs.
+    pub fn indexes(&self) -> Vec<u32> {
+        self.osts.keys().copied().collect()
+    }
+
     /// Sets all OSTs.
     pub fn set(&mut self, osts: Vec<(u32, Endpoint)>, key: Option<ClusterKey>) {
         self.osts = osts.into_iter().collect();
         self.key = key;
         self.changed = true;
     }
+}
+
+/// Opens a session to an OST; `None`: there is none of this index.
+pub(super) fn connect(
+    addresses: &Mutex<Addresses>,
+    index: u32,
+    fs: [u8; 16],
+    name: &str,
+) -> Option<Result<Arc<Session>, net::NetError>> {
+    let (endpoint, key) = {
+        let a = addresses.lock();
+        (a.osts.get(&index)?.clone(), a.key.clone())
+    };
+    let options = ConnectOptions {
+        target: proto::mgs::target_name(proto::mgs::KIND_OST, index),
+        fs,
+        client: rand::random(),
+        description: name.to_string(),
+        features: 0,
+        key,
+        connect_timeout: PATIENCE,
+        request_timeout: Some(PATIENCE),
+        ..ConnectOptions::default()
+    };
+    Some(Session::connect(&endpoint, options))
 }
 
 impl Poller {
@@ -121,7 +151,7 @@ impl Poller {
 
     /// Asks every OST at once; whether all have answered.
     fn poll(&mut self) -> bool {
-        let indexes: Vec<u32> = self.addresses.lock().osts.keys().copied().collect();
+        let indexes = self.addresses.lock().indexes();
         let (tx, rx) = unbounded();
         let mut asked = 0;
         for i in &indexes {
@@ -156,22 +186,7 @@ impl Poller {
         if let Some(s) = self.sessions.get(&index) {
             return Some(Arc::clone(s));
         }
-        let (endpoint, key) = {
-            let a = self.addresses.lock();
-            (a.osts.get(&index)?.clone(), a.key.clone())
-        };
-        let options = ConnectOptions {
-            target: proto::mgs::target_name(proto::mgs::KIND_OST, index),
-            fs: self.fs,
-            client: rand::random(),
-            description: self.name.clone(),
-            features: 0,
-            key,
-            connect_timeout: PATIENCE,
-            request_timeout: Some(PATIENCE),
-            ..ConnectOptions::default()
-        };
-        match Session::connect(&endpoint, options) {
+        match connect(&self.addresses, index, self.fs, &self.name)? {
             Ok(s) => {
                 self.sessions.insert(index, Arc::clone(&s));
                 Some(s)

@@ -337,14 +337,18 @@ impl State {
         }
     }
 
-    /// A session is gone: what it waited for, what it had.
-    pub fn drop_leases(&mut self, session: u64) {
+    /// A session is gone: what it waited for.
+    pub fn drop_aside(&mut self, session: u64) {
         let own = self.leases.of_session.get(&session).cloned().unwrap_or_default();
         for ticket in own {
             if let Some(task) = self.leases.remove(ticket) {
                 self.fail(task, Errno::ESTALE);
             }
         }
+    }
+
+    /// A session is gone, and cannot do anything any more: what it had.
+    pub fn drop_leases(&mut self, session: u64) {
         self.leases.table.drop_session(session);
         self.leases.full.remove(&session);
         let tickets = self.leases.calls.drop_session(session);

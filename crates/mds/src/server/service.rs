@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
 use proto::frame::F_RESENT;
 use proto::mds::{Compound, Grant, MAX_OPS};
-use proto::mgs::{FEATURE_OBSERVER, Hello, KIND_MDT, target_name};
+use proto::mgs::{EVICTED, FEATURE_OBSERVER, Hello, KIND_MDT, target_name};
 use proto::wire::List;
 use proto::{Errno, Fid, FidRange, Wire, ops};
 
@@ -31,6 +31,9 @@ impl Service for Mdt {
 
     fn open(&self, session: &SessionRef, hello: &Hello, resumed: bool) -> Result<Vec<u8>, String> {
         let observer = hello.features & FEATURE_OBSERVER != 0;
+        if !resumed && self.exec.with(|s| s.fencing.refuses(&hello.client)) {
+            return Err(format!("{EVICTED}it did not answer {} in time", self.target()));
+        }
         let kept = match resumed {
             true => None,
             false => Some(self.kept(&hello.client)?),
@@ -88,9 +91,7 @@ impl Service for Mdt {
     }
 
     fn closed(&self, session: &SessionRef, why: Closed) {
-        // A server that shuts down keeps what its clients may ask for when it is back.
-        let forget = !matches!(why, Closed::Shutdown);
-        self.exec.submit(Work::Closed(session.id(), forget));
+        self.exec.submit(Work::Closed(session.id(), why));
     }
 }
 

@@ -45,7 +45,8 @@ impl State {
         if self.sole.holder == Some(session) {
             return !self.sole.recalling;
         }
-        if self.sharers().count() == 1 {
+        // One that is being shut out may still write what it had.
+        if self.sole.holder.is_none() && self.fencing.len() == 0 && self.sharers().count() == 1 {
             self.sole.holder = Some(session);
             return true;
         }
@@ -56,6 +57,9 @@ impl State {
     fn recall_sole(&mut self) {
         let Some(holder) = self.sole.holder.filter(|_| !self.sole.recalling) else { return };
         self.sole.recalling = true;
+        if self.fencing.leaves(holder) {
+            return;
+        }
         let Some(c) = self.clients.get(&holder) else { return self.sole_is_back(holder) };
         if !self.sole.granting {
             self.out.recalls.push((c.session.clone(), R_SOLE_END));
@@ -107,6 +111,7 @@ impl State {
         let left: Vec<SessionRef> = self.sharers().take(2).cloned().collect();
         if let [one] = &left[..]
             && self.sole.holder.is_none()
+            && self.fencing.len() == 0
         {
             let one = one.clone();
             self.sole.holder = Some(one.id());

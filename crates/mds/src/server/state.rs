@@ -11,6 +11,7 @@ use proto::mds::{CompoundReply, LeaseRecall, Op, Res};
 use proto::{Errno, Fid, Wire};
 
 use super::commit::{Flight, Group};
+use super::fence::Fencing;
 use super::recall::{Halt, Leases};
 use super::sole::Sole;
 use super::task::{Parked, Task};
@@ -88,6 +89,8 @@ pub struct Outbox {
     pub recalls: Vec<(SessionRef, u8)>,
     /// Leases of inodes to call back: of whom, number of the call.
     pub calls: Vec<(SessionRef, u64, LeaseRecall)>,
+    /// Clients to shut out of the OSTs: their session, who they are.
+    pub fences: Vec<(u64, [u8; 16])>,
     /// Sessions to evict.
     pub evict: Vec<SessionRef>,
     /// The first change since the last group was made: set the timer.
@@ -106,6 +109,8 @@ pub struct State {
     pub sole: Sole,
     /// Leases per inode, while several clients share the files.
     pub leases: Leases,
+    /// Clients that are shut out.
+    pub fencing: Fencing,
     /// Last transaction number given.
     pub transno: u64,
     /// Last durable one.
@@ -143,6 +148,7 @@ impl State {
             clients: HashMap::new(),
             sole: Sole::default(),
             leases: Leases::default(),
+            fencing: Fencing::default(),
             transno: last,
             committed: last,
             failed: false,

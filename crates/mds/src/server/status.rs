@@ -33,6 +33,8 @@ pub fn json(s: &State) -> Vec<u8> {
         "lock_waits": s.waiting_lock.len(),
         "stalled": s.stalled.len(),
         "leases": leases(s),
+        "fencing": s.fencing.len(),
+        "fenced": s.fencing.fenced,
         "no_room": s.no_room(),
         "destroy_waiting": s.garbage_waiting(),
         "objects": space.objects,

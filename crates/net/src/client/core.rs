@@ -75,6 +75,9 @@ struct State {
     generation: u64,
     endpoint: Endpoint,
     welcome: Option<Welcome>,
+    client: [u8; 16],
+    /// Evicted: nothing is taken until it has another name.
+    expelled: bool,
     next_xid: u64,
     /// All requests without an answer.
     pending: BTreeMap<u64, Pending>,
@@ -112,6 +115,8 @@ impl Core {
             generation: 0,
             endpoint: endpoint.clone(),
             welcome: None,
+            client: options.client,
+            expelled: false,
             next_xid: 1,
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -150,7 +155,7 @@ impl Core {
         let hello = Hello {
             min_version: WIRE_VERSION,
             max_version: WIRE_VERSION,
-            client: o.client,
+            client: state.client,
             fs: o.fs,
             target: o.target.clone(),
             features: o.features,
@@ -281,6 +286,9 @@ impl Core {
         loop {
             if let Phase::Closed(e) = &state.phase {
                 return Err(e.clone());
+            }
+            if state.expelled {
+                return Err(NetError::Evicted { client: state.client });
             }
             let must_not_wait =
                 DELIVERING.get() > 0 || state.replaying == Some(std::thread::current().id());
@@ -448,6 +456,35 @@ impl Core {
             !matches!(endpoint, Endpoint::Local(_)) && old.to_string() == endpoint.to_string();
         if !same && self.is_up() {
             self.lost(generation, NetError::Lost(format!("the target moved to {endpoint}")));
+        }
+        self.moved.notify_one();
+    }
+
+    /// See [`crate::Session::expel`].
+    pub(crate) fn expel(&self) {
+        let mut state = self.state.lock();
+        state.expelled = true;
+        let failed = std::mem::take(&mut state.pending);
+        state.queue.clear();
+        let client = state.client;
+        self.changed.notify_all();
+        drop(state);
+        self.fail(failed, &NetError::Evicted { client });
+    }
+
+    /// See [`crate::Session::renew`].
+    pub(crate) fn renew(&self, client: [u8; 16]) {
+        let (generation, up) = {
+            let mut state = self.state.lock();
+            state.client = client;
+            state.expelled = false;
+            if let Some(welcome) = &mut state.welcome {
+                welcome.session = 0;
+            }
+            (state.generation, matches!(state.phase, Phase::Up(_)))
+        };
+        if up {
+            self.lost(generation, NetError::Lost("this client comes back as another".into()));
         }
         self.moved.notify_one();
     }

@@ -73,7 +73,7 @@ async fn greet(
     let mut frames = FrameReader::new(MAX_WELCOME, 0);
     let greeting = hello.to_bytes();
     put(outbox, ops::session::CONNECT, greeting.clone());
-    let reply = answer(read, &mut frames).await?;
+    let reply = answer(read, &mut frames, hello.client).await?;
     let key = core.options.key.as_ref().filter(|_| needs_key);
     if reply.header.opcode.get() != ops::session::PROVE {
         if key.is_some() {
@@ -93,7 +93,7 @@ async fn greet(
     let ours = auth::nonce();
     let mac = auth::prove(key, Side::Client, &theirs, &ours, &greeting);
     put(outbox, ops::session::PROVE, Proof { nonce: ours, mac }.to_bytes());
-    let reply = answer(read, &mut frames).await?;
+    let reply = answer(read, &mut frames, hello.client).await?;
     let accepted = Accepted::from_bytes(&reply.body).map_err(malformed)?;
     if !auth::verify(key, Side::Server, &theirs, &ours, &greeting, &accepted.mac) {
         return Err(NetError::Refused("the server does not hold this cluster's key".into()));
@@ -108,13 +108,18 @@ fn put(outbox: &Outbox, opcode: u16, body: Vec<u8>) {
 }
 
 /// A reply to a set-up message; a status other than 0 is a refusal in words.
-async fn answer(read: &mut ReadHalf, frames: &mut FrameReader) -> Result<Frame, NetError> {
+async fn answer(
+    read: &mut ReadHalf,
+    frames: &mut FrameReader,
+    client: [u8; 16],
+) -> Result<Frame, NetError> {
     let reply = read_one(read, frames).await?;
     if !reply.header.is_reply() {
         return Err(NetError::Protocol("no reply to the greeting".into()));
     }
     if reply.header.status.get() != 0 {
-        return Err(NetError::Refused(String::from_utf8_lossy(&reply.body).into_owned()));
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        return Err(NetError::refused(text, client));
     }
     Ok(reply)
 }

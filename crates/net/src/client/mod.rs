@@ -116,6 +116,17 @@ impl Session {
         self.core.set_endpoint(endpoint);
     }
 
+    /// The client was evicted: all requests fail with [`NetError::Evicted`], further ones at once,
+    /// until [`Session::renew`].
+    pub fn expel(&self) {
+        self.core.expel();
+    }
+
+    /// Comes back as another client, with a new session; [`crate::Events::back`] tells when.
+    pub fn renew(&self, client: [u8; 16]) {
+        self.core.renew(client);
+    }
+
     /// Says goodbye and waits shortly until the server heard it. All requests fail.
     pub fn close(&self) {
         self.core.close(GOODBYE_WAIT);

@@ -91,6 +91,12 @@ impl SessionRef {
         self.0.end(Closed::Evicted, "evicted");
     }
 
+    /// Whether the session is over and none of its requests is at work any more.
+    pub fn is_quiet(&self) -> bool {
+        let state = self.0.state.lock();
+        state.over && state.running.is_empty()
+    }
+
     /// Cuts the transport; the session stays for its grace.
     pub fn disconnect(&self) {
         self.0.cut("disconnected by the server");

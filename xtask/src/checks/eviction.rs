@@ -1,0 +1,173 @@
+//! Clients that do not answer: one that is stopped, one whose cable is cut, one that only the OSTs
+//! still reach. Another goes on with what they had; what they had not synced never comes up, they are
+//! told, and they go on without a remount (invariants 3, 5 and 6).
+
+use crate::cx::Cx;
+use crate::fs::{same, until};
+use crate::plan::{Check, Need};
+use crate::servers::{Cluster, Transport};
+use crate::sweep::net_prefix;
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub const CHECK: Check = Check {
+    name: "eviction",
+    about: "clients that are stopped or cut off are evicted and fenced; they learn so and go on",
+    needs: &[
+        Need::Binary,
+        Need::Apt("iproute2"),
+        Need::Apt("fuse3"),
+        Need::Apt("util-linux"),
+        Need::Root,
+    ],
+    limit: 900,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+const SERVER: &str = "192.0.2.1";
+const CLIENT: &str = "192.0.2.2";
+const LENGTH: usize = 3_000_000;
+
+fn run(cx: &Cx) -> Result<()> {
+    // The runner deletes what begins with this prefix.
+    let run = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
+    let prefix = net_prefix(run);
+    let (server, client) = (format!("{prefix}es"), format!("{prefix}ec"));
+    let result = link(cx, &server, &client).and_then(|()| work(cx, &server, &client));
+    for name in [&server, &client] {
+        let _ = cx.cmd("ip").args(["netns", "delete", name]).run();
+    }
+    result
+}
+
+fn ip(cx: &Cx, words: &[&str]) -> Result<()> {
+    cx.cmd("ip").args(words).ok().map(|_| ())
+}
+
+fn link(cx: &Cx, server: &str, client: &str) -> Result<()> {
+    for name in [server, client] {
+        ip(cx, &["netns", "add", name])?;
+        ip(cx, &["-n", name, "link", "set", "lo", "up"])?;
+    }
+    let pair = ["link", "add", "eth0", "netns", server, "type", "veth", "peer", "name", "eth0"];
+    ip(cx, &[pair.as_slice(), &["netns", client]].concat())?;
+    for (name, address) in [(server, SERVER), (client, CLIENT)] {
+        ip(cx, &["-n", name, "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        ip(cx, &["-n", name, "link", "set", "eth0", "up"])?;
+    }
+    Ok(())
+}
+
+/// What cuts a client off and brings it back.
+struct Cut<'a> {
+    name: &'static str,
+    off: Box<dyn Fn() -> Result<()> + 'a>,
+    on: Box<dyn Fn() -> Result<()> + 'a>,
+}
+
+fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
+    let transport = Transport::Namespace { name: server.to_owned(), ip: SERVER.to_owned() };
+    let mut cluster = Cluster::new(cx, "cluster", transport, 2)?;
+    let inside = format!("--net=/run/netns/{client}");
+    let outside = format!("--net=/run/netns/{server}");
+    let victim = cluster.dir.join("victim");
+    std::fs::create_dir_all(&victim)?;
+    cluster.mount_at(&victim, &["nsenter", &inside, "--"])?;
+    let process = daemon_of(&victim)?;
+    let mdt = cluster.find("mdt0")?;
+    let port = cluster.servers[mdt].address.rsplit(':').next().context("no port")?.to_owned();
+    let rule = |what: &str| {
+        let to_mdt = ["to", SERVER, "ipproto", "tcp", "dport", &port, "prohibit"];
+        ip(cx, &[["-n", client, "rule", what, "pref", "10"].as_slice(), &to_mdt].concat())
+    };
+    let cuts = [
+        Cut {
+            name: "stopped",
+            off: Box::new(|| Ok(kill_process(process, Signal::STOP)?)),
+            on: Box::new(|| Ok(kill_process(process, Signal::CONT)?)),
+        },
+        Cut {
+            name: "cut off",
+            off: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "down"])),
+            on: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "up"])),
+        },
+        Cut {
+            name: "cut off from the MDT, not from the OSTs",
+            off: Box::new(|| rule("add")),
+            on: Box::new(|| rule("delete")),
+        },
+    ];
+    for (n, cut) in cuts.iter().enumerate() {
+        cx.case(cut.name, || {
+            let other = cluster.dir.join(format!("other-{n}"));
+            std::fs::create_dir_all(&other)?;
+            one(&mut cluster, &victim, &other, &outside, cut)
+        });
+    }
+    drop(cuts);
+    cx.case("stop and fsck", || cluster.stop_and_check());
+    Ok(())
+}
+
+fn one(cluster: &mut Cluster, victim: &Path, other: &Path, net: &str, cut: &Cut<'_>) -> Result<()> {
+    let path = |at: &Path| at.join("file");
+    std::fs::write(path(victim), vec![1; LENGTH])?;
+    let file = File::options().read(true).write(true).open(path(victim))?;
+    file.sync_all()?;
+    // Not synced: it is still with the client, or on its way, when that is cut off.
+    file.write_all_at(&vec![2; LENGTH / 2], 0)?;
+    (cut.off)()?;
+    let went_on =
+        cluster.mount_at(other, &["nsenter", net, "--"]).and_then(|()| go_on(&path(other)));
+    (cut.on)()?;
+    went_on?;
+    until("the client is back", || {
+        std::fs::read(path(victim)).is_ok_and(|b| b == vec![3; LENGTH])
+    })?;
+    // What it had written is gone, and its file was told so once. (It may all have been sent before.)
+    let first = file.sync_all();
+    ensure!(file.sync_all().is_ok(), "an error is told twice: {first:?}");
+    same("seen by the other", &std::fs::read(path(other))?, &vec![3; LENGTH])?;
+    file.write_all_at(&[4; 100_000], 1_000_000)?;
+    file.sync_all()?;
+    std::fs::write(victim.join("after"), "after")?;
+    let back = std::fs::read(path(other))?;
+    ensure!(back[999_999] == 3 && back[1_000_000] == 4 && back[1_099_999] == 4, "it cannot write");
+    ensure!(std::fs::read_to_string(other.join("after"))? == "after", "a new file is not seen");
+    cluster.unmount(other)
+}
+
+/// The other overwrites what the lost client had.
+fn go_on(path: &PathBuf) -> Result<()> {
+    let back = std::fs::read(path)?;
+    ensure!(back.len() == LENGTH, "{} bytes", back.len());
+    let odd = back.iter().position(|b| *b != 1 && *b != 2);
+    ensure!(odd.is_none(), "byte {odd:?} is neither old nor new");
+    let file = File::options().write(true).open(path)?;
+    file.write_all_at(&vec![3; LENGTH], 0)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+/// The process that serves a mount.
+fn daemon_of(mnt: &Path) -> Result<Pid> {
+    let wanted = mnt.display().to_string();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+            continue;
+        };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let words: Vec<&str> = line.split('\0').collect();
+        if words.contains(&wanted.as_str()) && words.contains(&"mount") {
+            return Pid::from_raw(pid).context("no process");
+        }
+    }
+    anyhow::bail!("no process serves {wanted}")
+}
