@@ -1,10 +1,13 @@
 //! Rates of creates, stats and unlinks of one metadata target, over `net`.
 //!
-//! `namespace_rate [--unix] [--sessions N,...] [--count N] [--fjall DIR]`: in process with threads, or
-//! over a Unix socket with sessions; a directory of each one's own, and one for all.
+//! `namespace_rate [--unix] [--leases] [--sessions N,...] [--count N] [--fjall DIR]`: in process with
+//! threads, or over a Unix socket with sessions; a directory of each one's own, and one for all; with
+//! `--leases` every request asks for leases (granted from two sessions on). Each rate is followed by
+//! the CPU time of the whole process per operation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -34,9 +37,22 @@ impl net::Events for Obliging {
     }
 }
 
+/// `CF_LEASES`, if they are wanted.
+static FLAGS: AtomicU8 = AtomicU8::new(0);
+
 fn body(op: Op) -> Vec<u8> {
     let cred = Cred { uid: 0, gid: 0, groups: List(vec![]) };
-    Compound::new(cred, vec![op]).to_bytes()
+    let compound = Compound::new(cred, vec![op]);
+    Compound { flags: FLAGS.load(Relaxed), ..compound }.to_bytes()
+}
+
+/// CPU time of this process so far, microseconds (in steps of a tick).
+fn cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = text.rsplit(')').next().unwrap_or_default();
+    let ticks: f64 =
+        after.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+    ticks * 10_000.0
 }
 
 impl Client {
@@ -107,7 +123,7 @@ impl Client {
 fn phase(name: &str, clients: &mut [Client], each: usize, f: impl Fn(&mut Client, usize) + Sync) {
     let threads = clients.len().min(16);
     let share = clients.len().div_ceil(threads);
-    let (start, total) = (Instant::now(), each * clients.len());
+    let (start, total, before) = (Instant::now(), each * clients.len(), cpu());
     std::thread::scope(|t| {
         for (at, part) in clients.chunks_mut(share).enumerate() {
             let f = &f;
@@ -119,12 +135,15 @@ fn phase(name: &str, clients: &mut [Client], each: usize, f: impl Fn(&mut Client
         }
     });
     let s = start.elapsed().as_secs_f64();
-    print!(" {name} {:8.0}/s", total as f64 / s);
+    print!(" {name} {:8.0}/s {:5.1} us", total as f64 / s, (cpu() - before) / total as f64);
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let after = |flag: &str| args.iter().position(|a| a == flag).and_then(|i| args.get(i + 1));
+    if args.iter().any(|a| a == "--leases") {
+        FLAGS.store(CF_LEASES, Relaxed);
+    }
     let unix = args.iter().any(|a| a == "--unix");
     let count: usize = after("--count").and_then(|c| c.parse().ok()).unwrap_or(200_000);
     let default = if unix { "1,16,64,256,1024" } else { "1,8" };

@@ -119,6 +119,8 @@ impl Resident {
             for target in node.targets() {
                 let name = target.name();
                 if let Value::Object(state) = target.status() {
+                    let leases = state.get("leases").map(|l| leases(&name, l));
+                    all.extend(leases.into_iter().flatten().map(|(n, v)| fixed(n, v)));
                     for (k, v) in state.iter().filter(|(_, v)| !v.is_object() && !v.is_array()) {
                         let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
                         all.push(fixed(format!("{name}.{k}"), text));
@@ -148,11 +150,42 @@ fn counted(stats: &client::Stats) -> Vec<(String, u64)> {
     all
 }
 
+/// Leases of a metadata target under the names Lustre's users know.
+fn leases(target: &str, state: &Value) -> Vec<(String, String)> {
+    let Some(state) = state.as_object() else { return Vec::new() };
+    let name = |key: &str| match key {
+        "count" => "lock_count".to_string(),
+        "limit" => "lock_limit".to_string(),
+        "limit_per_client" => "lru_size".to_string(),
+        other => other.to_string(),
+    };
+    let text = |v: &Value| match v {
+        Value::Array(list) => list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    };
+    state.iter().map(|(k, v)| (format!("ldlm.namespaces.{target}.{}", name(k)), text(v))).collect()
+}
+
 /// The credentials of a process that asks for itself.
 fn own_cred() -> proto::mds::Cred {
     proto::mds::Cred {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         groups: proto::wire::List(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_shown_as_locks() {
+        let state = json!({ "count": 3, "limit_per_client": 100, "hot": ["[0x1:0x2:0x0]", "b"] });
+        let mut found = leases("MDT0000", &state);
+        found.sort();
+        let expect = [("hot", "[0x1:0x2:0x0] b"), ("lock_count", "3"), ("lru_size", "100")];
+        let expect = expect.map(|(n, v)| (format!("ldlm.namespaces.MDT0000.{n}"), v.to_string()));
+        assert_eq!(found, expect);
     }
 }
