@@ -1,7 +1,8 @@
 //! Page-aligned buffers and the pool they return to.
 //!
 //! A request is read so that the data of a WRITE begins on a page boundary: one page of head room lies before the data,
-//! and the read starts `HEADER_SPACE` bytes before the boundary. The pool keeps at most [`POOL_FREE_MAX`] idle buffers.
+//! and the read starts `HEADER_SPACE` bytes before the boundary. Idle buffers are kept, at most
+//! [`POOL_FREE_MAX`], because fresh memory costs a page fault for every 4 KiB; most go when the session is quiet.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, handle_alloc_error};
@@ -15,8 +16,11 @@ const PAGE: usize = 4096;
 /// A request's header and the fixed part of a WRITE: what precedes the data.
 pub(crate) const HEADER_SPACE: usize = 80;
 
-/// Idle buffers a pool keeps; more are freed.
-pub const POOL_FREE_MAX: usize = 16;
+/// Idle buffers a pool keeps; more are freed. As many as a file system may hold back of written bytes and still read into.
+pub const POOL_FREE_MAX: usize = 160;
+
+/// Idle buffers a quiet session keeps.
+const POOL_CALM_MAX: usize = 16;
 
 /// Smallest buffer the kernel accepts for a read, rounded up.
 pub(crate) const MIN_CAPACITY: usize = 8192;
@@ -68,7 +72,7 @@ pub(crate) const CAPACITY_MAX: usize = 64 << 20;
 impl Pool {
     pub(crate) fn new(capacity: usize) -> Arc<Pool> {
         let capacity = capacity.clamp(MIN_CAPACITY, CAPACITY_MAX).next_multiple_of(PAGE);
-        Arc::new(Pool { capacity, free: Mutex::new(Vec::with_capacity(POOL_FREE_MAX)) })
+        Arc::new(Pool { capacity, free: Mutex::default() })
     }
 
     /// A buffer of length 0. Its memory may hold bytes of earlier requests.
@@ -83,6 +87,16 @@ impl Pool {
         if free.len() < POOL_FREE_MAX {
             free.push(raw);
         }
+    }
+
+    /// Frees all idle buffers but a few: the session is quiet.
+    pub(crate) fn trim(&self) {
+        let unused = {
+            let mut free = self.free.lock();
+            let keep = free.len().min(POOL_CALM_MAX);
+            free.split_off(keep)
+        };
+        drop(unused);
     }
 }
 

@@ -17,6 +17,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a request after which the sentinel sleeps until the next one.
 const QUIET_TICKS: u32 = 100;
 
+/// How long the sentinel sleeps at least before it says that the session is quiet.
+const CALM: Duration = Duration::from_secs(5);
+
 /// Requests for which readers stay spread after the last one that called for it.
 const SPREAD: u32 = 64;
 
@@ -159,7 +162,8 @@ impl Readers {
     }
 
     /// Parks until the thread is wanted as a reader (and counted as one), or must leave.
-    pub(crate) fn park(&self, pending: impl Fn() -> bool) -> Next {
+    /// `calm` is called when there was no request for [`CALM`].
+    pub(crate) fn park(&self, pending: impl Fn() -> bool, calm: impl Fn()) -> Next {
         let mut threads = self.threads.lock();
         if threads.parked >= self.max_idle {
             return Next::Leave;
@@ -178,7 +182,7 @@ impl Readers {
                 continue;
             }
             self.watched.store(true, Ordering::Release);
-            self.watch(&mut threads, &pending);
+            self.watch(&mut threads, &pending, &calm);
             self.watched.store(false, Ordering::Release);
             // Another one takes over.
             self.parking.notify_one();
@@ -192,6 +196,7 @@ impl Readers {
         &self,
         threads: &mut parking_lot::MutexGuard<'_, Threads>,
         pending: impl Fn() -> bool,
+        calm: impl Fn(),
     ) {
         let mut quiet = 0;
         let mut seen = self.requests.load(Ordering::Acquire);
@@ -200,8 +205,13 @@ impl Readers {
                 self.watching.wait_for(threads, TICK);
             } else {
                 self.asleep.store(true, Ordering::SeqCst);
-                if self.requests.load(Ordering::SeqCst) == seen {
-                    self.watching.wait(threads);
+                if self.requests.load(Ordering::SeqCst) == seen
+                    && self.watching.wait_for(threads, CALM).timed_out()
+                {
+                    calm();
+                    if self.requests.load(Ordering::SeqCst) == seen && threads.called == 0 {
+                        self.watching.wait(threads);
+                    }
                 }
                 self.asleep.store(false, Ordering::SeqCst);
             }

@@ -146,7 +146,7 @@ impl State {
                 }
             }
             // The buffer went back to the pool: a parked thread costs little.
-            match self.readers.park(|| channel.pending()) {
+            match self.readers.park(|| channel.pending(), || channel.shared.pool.trim()) {
                 Next::Read => reading = true,
                 Next::Leave => return self.readers.left(false),
             }

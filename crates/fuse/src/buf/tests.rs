@@ -35,4 +35,6 @@ fn the_pool_reuses_buffers_and_keeps_a_bounded_number() {
     assert_eq!(pool.free.lock().len(), POOL_FREE_MAX);
     let _one = pool.get();
     assert_eq!(pool.free.lock().len(), POOL_FREE_MAX - 1);
+    pool.trim();
+    assert_eq!(pool.free.lock().len(), POOL_CALM_MAX);
 }

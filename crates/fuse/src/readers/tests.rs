@@ -17,7 +17,7 @@ fn quick_requests_are_left_to_one_reader() {
     let readers = Arc::new(Readers::new(4, 4));
     assert!(readers.reserve(true) && readers.reserve(false));
     let parked = readers.clone();
-    let parked = std::thread::spawn(move || parked.park(|| false));
+    let parked = std::thread::spawn(move || parked.park(|| false, || {}));
     until_watched(&readers);
     for _ in 0..1000 {
         assert!(!readers.taken());
@@ -58,7 +58,7 @@ fn the_sentinel_reads_when_nobody_does_and_requests_wait() {
     let readers = Arc::new(Readers::new(2, 2));
     assert!(readers.reserve(true) && readers.reserve(false));
     let sentinel = readers.clone();
-    let sentinel = std::thread::spawn(move || sentinel.park(|| true));
+    let sentinel = std::thread::spawn(move || sentinel.park(|| true, || {}));
     until_watched(&readers);
     assert!(!readers.taken());
     // The handler blocks here; the sentinel comes by itself.
@@ -71,7 +71,7 @@ fn a_parked_thread_is_called_before_a_new_one_is_started() {
     let readers = Arc::new(Readers::new(3, 3));
     assert!(readers.reserve(true) && readers.reserve(false));
     let parked = readers.clone();
-    let parked = std::thread::spawn(move || parked.park(|| false));
+    let parked = std::thread::spawn(move || parked.park(|| false, || {}));
     until_watched(&readers);
     readers.spread.store(SPREAD, Ordering::SeqCst);
     assert!(!readers.taken());
@@ -87,9 +87,9 @@ fn threads_beyond_the_idle_limit_leave() {
     let readers = Arc::new(Readers::new(9, 1));
     assert!(readers.reserve(false) && readers.reserve(false));
     let parked = readers.clone();
-    let parked = std::thread::spawn(move || parked.park(|| false));
+    let parked = std::thread::spawn(move || parked.park(|| false, || {}));
     until_watched(&readers);
-    assert_eq!(readers.park(|| false), Next::Leave);
+    assert_eq!(readers.park(|| false, || {}), Next::Leave);
     readers.end();
     assert_eq!(parked.join().unwrap(), Next::Leave);
     readers.left(false);
