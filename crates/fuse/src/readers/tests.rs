@@ -104,7 +104,7 @@ fn while_a_handler_blocks_for_long_somebody_reads() {
     assert!(readers.reserve(true) && readers.reserve(false));
     std::thread::scope(|s| {
         // Nothing waits at the device now; it may do so at any time.
-        let parked = s.spawn(|| readers.park(|| false));
+        let parked = s.spawn(|| readers.park(|| false, || {}));
         until_watched(&readers);
         assert!(!readers.taken());
         assert_eq!(parked.join().unwrap(), Next::Read);
