@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use proto::Errno;
@@ -25,6 +25,8 @@ use crate::{LabelError, OstError};
 
 /// Objects kept open without need, where nobody chose a number.
 pub const DEFAULT_OPEN_OBJECTS: usize = 1024;
+/// Writes of this size go past the page cache where nobody chose another, in bytes.
+pub const DEFAULT_DIRECT_WRITE_MIN: usize = 256 << 10;
 /// Descriptors an open object may take (buffered, direct, sidecar), twice: objects with unstable
 /// writes stay open above the limit for a while.
 const FDS_PER_OBJECT: u64 = 6;
@@ -45,6 +47,9 @@ pub struct OstOptions {
     /// Reads of at least so many bytes go past the page cache when the asker keeps them itself
     /// ([`proto::oss::R_ONCE`]) and the cache does not hold them.
     pub uncached_reads_from: u32,
+    /// Writes of at least so many bytes go past the page cache, so that nothing is copied and a
+    /// COMMIT finds little left to write; 0: none does. See [`Ost::set_direct_write_min`].
+    pub direct_write_min: usize,
 }
 
 impl Default for OstOptions {
@@ -55,6 +60,7 @@ impl Default for OstOptions {
             workers: 8,
             verify_reads: true,
             uncached_reads_from: 128 << 10,
+            direct_write_min: DEFAULT_DIRECT_WRITE_MIN,
         }
     }
 }
@@ -72,6 +78,7 @@ pub struct Ost {
     pub(crate) space: Space,
     pub(crate) counters: Counters,
     pub(crate) count: AtomicI64,
+    direct_write_min: AtomicUsize,
     verifier: AtomicU64,
     pub(crate) flusher: Mutex<Option<Flusher>>,
     pub(crate) committing_all: Mutex<()>,
@@ -114,7 +121,9 @@ impl Ost {
         let (flusher, notes) = Flusher::new();
         let cache = Cache::new(options.max_open_objects.min(affordable_objects()));
         let verifier = u64::from(boot.epoch) << 32;
+        let direct_write_min = AtomicUsize::new(options.direct_write_min);
         let ost = Arc::new(Ost {
+            direct_write_min,
             label,
             name,
             path: path.to_path_buf(),
@@ -220,6 +229,14 @@ impl Ost {
     /// What this boot's unstable writes are answered with; changes when writes may have been lost.
     pub fn verifier(&self) -> u64 {
         self.verifier.load(Ordering::Acquire)
+    }
+    /// Writes of at least so many bytes go past the page cache; 0: none does.
+    pub fn direct_write_min(&self) -> usize {
+        self.direct_write_min.load(Ordering::Relaxed)
+    }
+    /// Changes [`Ost::direct_write_min`] for the writes to come.
+    pub fn set_direct_write_min(&self, bytes: usize) {
+        self.direct_write_min.store(bytes, Ordering::Relaxed);
     }
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {

@@ -2,8 +2,9 @@
 //!
 //! Role: decides on which thread a request runs. In process it is the caller's, which may wait for
 //! the disk; a thread of the transport (it runs inside a tokio runtime) never waits, so what memory
-//! cannot answer goes to a bounded pool. COMMIT, DESTROY and reads that nobody waits for always go
-//! there, so that a caller can have several targets at work at once. Never does: anything with bytes.
+//! cannot answer goes to a bounded pool. COMMIT, DESTROY, large WRITEs and reads that nobody waits for
+//! always go there, so that a caller can have several targets at work at once. Never does: anything
+//! with bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ pub const HOT_READ_MAX: u32 = 256 << 10;
 
 /// How long requests of a fenced client may take to end before the MDT has to ask again.
 pub const QUIET_WAIT: Duration = Duration::from_secs(10);
+
+/// Writes from this size on do not hold up their sender, bytes.
+pub const LONG_WRITE: usize = 256 << 10;
 
 /// An [`Ost`] that can be added to a [`net::Server`].
 pub struct OstService {
@@ -80,7 +84,9 @@ impl Service for OstService {
                 reply.send(done.map_or_else(Response::error, |()| Response::ok(Vec::new())));
             });
         }
-        let apart = matches!(opcode, op::COMMIT | op::DESTROY) || is_behind(&request);
+        let apart = matches!(opcode, op::COMMIT | op::DESTROY)
+            || is_behind(&request)
+            || (opcode == op::WRITE && request.bulk.len() >= LONG_WRITE);
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
         if quick || !(transport || apart) {
             return reply.send(answer(&self.ost, &request));

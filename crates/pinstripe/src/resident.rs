@@ -92,6 +92,9 @@ impl Inside for Resident {
     }
 
     fn set_param(&self, name: &str, value: &str, apply: bool) -> Result<(), String> {
+        if let Some(done) = self.set_of_target(name, value, apply) {
+            return done;
+        }
         ProcessParams::set(name, value, apply, &self.own_params())
     }
 
@@ -104,7 +107,26 @@ impl Inside for Resident {
     }
 }
 
+/// Parameter of an OST: writes from this size on go past its page cache, KiB; 0: none does.
+const DIRECT_WRITE_MIN: &str = "direct_write_min_kb";
+
 impl Resident {
+    /// Checks or sets a parameter of a target; `None`: it is none.
+    fn set_of_target(&self, name: &str, value: &str, apply: bool) -> Option<Result<(), String>> {
+        let target = name.strip_suffix(DIRECT_WRITE_MIN)?.strip_suffix('.')?;
+        let targets = self.node.as_ref()?.targets();
+        let ost = targets.iter().find(|t| t.name() == target)?.ost()?;
+        let most = proto::MAX_BULK >> 10;
+        let kb = value.parse().ok().filter(|kb: &u32| *kb <= most);
+        let Some(kb) = kb else {
+            return Some(Err(format!("'{value}' is no value of {name}: it is 0 to {most} (KiB)")));
+        };
+        if apply {
+            ost.set_direct_write_min((kb as usize) << 10);
+        }
+        Some(Ok(()))
+    }
+
     fn own_params(&self) -> Vec<Param> {
         let fixed = |name: String, value: String| Param { name, value, writable: false };
         let mut all = Vec::new();
@@ -118,6 +140,11 @@ impl Resident {
             );
             for target in node.targets() {
                 let name = target.name();
+                if let Some(ost) = target.ost() {
+                    let value = (ost.direct_write_min() >> 10).to_string();
+                    let name = format!("{name}.{DIRECT_WRITE_MIN}");
+                    all.push(Param { name, value, writable: true });
+                }
                 if let Value::Object(state) = target.status() {
                     let leases = state.get("leases").map(|l| leases(&name, l));
                     all.extend(leases.into_iter().flatten().map(|(n, v)| fixed(n, v)));

@@ -166,6 +166,14 @@ impl Target {
         }
     }
 
+    /// Its objects, if it is an OST.
+    pub fn ost(&self) -> Option<&Ost> {
+        match self {
+            Target::Mdt(..) => None,
+            Target::Ost(service, _) => Some(service.ost()),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         let (role, who) = self.identity();

@@ -1,5 +1,6 @@
 //! WRITE: checked on arrival, written to the page cache or past it, unstable until COMMIT.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -61,19 +62,22 @@ impl Ost {
             Some(object) => object,
             None => self.make(&req.object)?,
         };
+        let cached;
         {
             let _range = object.lock_blocks(req.offset, end);
             let home = self.home();
             let begun = object.sums.lock().begin(&home, req.offset, len, object.size());
             let prior = begun.map_err(errno)?;
-            let done = self.put_bytes(&object, req, data);
-            if let Err(e) = done {
-                object.sums.lock().lost(req.offset, len);
-                object.grow(rustix::fs::fstat(object.fd()).map_or(0, |s| s.st_size as u64));
-                // A write that failed may still have changed bytes.
-                self.changed(&object);
-                return Err(e);
-            }
+            cached = match self.put_bytes(&object, req, data) {
+                Ok(cached) => cached,
+                Err(e) => {
+                    object.sums.lock().lost(req.offset, len);
+                    object.grow(rustix::fs::fstat(object.fd()).map_or(0, |s| s.st_size as u64));
+                    // A write that failed may still have changed bytes.
+                    self.changed(&object);
+                    return Err(e);
+                }
+            };
             object.sums.lock().written(req.offset, data, sums, &prior);
             object.grow(end);
             self.changed(&object);
@@ -85,32 +89,35 @@ impl Ost {
         // Checksums of unstable writes take memory: far above the limit, writers wait for the disk.
         if req.flags & W_SYNC != 0 || crowded(8) {
             self.commit_object(&object)?;
-        } else if let Some((start, len)) = object.note_write(req.offset, len) {
+        } else if cached && let Some((start, len)) = object.note_write(req.offset, len) {
             self.hand(Note::WriteOut(object.clone(), start, len));
         }
         self.written(&object)
     }
 
-    /// Writes past the page cache when asked and possible, else into it.
-    fn put_bytes(&self, object: &Object, req: &WriteReq, data: &Bytes) -> Result<(), Errno> {
-        let direct = req.flags & W_DIRECT != 0;
-        let aligned = req.offset.is_multiple_of(BLOCK) && data.len().is_multiple_of(ALIGN);
-        if direct
-            && aligned
+    /// Writes whole blocks past the page cache when asked, or when there are many; the rest into it.
+    /// The kernel keeps both ways coherent. Whether the page cache has any of it.
+    fn put_bytes(&self, object: &Object, req: &WriteReq, data: &Bytes) -> Result<bool, Errno> {
+        let from = self.direct_write_min();
+        let asked = req.flags & W_DIRECT != 0;
+        let (start, end) = (req.offset, req.offset + data.len() as u64);
+        let (first, last) = (start.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+        if first < last
+            && (asked || (from > 0 && data.len() >= from))
             && let Some(fd) = object.direct_fd(&self.objects)
         {
-            if data.as_ptr().addr().is_multiple_of(ALIGN) {
-                return write_at(fd, data, req.offset).map_err(errno);
+            let (a, b) = ((first - start) as usize, (last - start) as usize);
+            if put_direct(fd, &data[a..b], first)? {
+                write_at(object.fd(), &data[..a], start).map_err(errno)?;
+                write_at(object.fd(), &data[b..], last).map_err(errno)?;
+                return Ok(a > 0 || b < data.len());
             }
-            let mut copy = Buffer::new(data.len());
-            copy.as_mut().copy_from_slice(data);
-            return write_at(fd, copy.as_ref(), req.offset).map_err(errno);
         }
-        write_at(object.fd(), data, req.offset).map_err(errno)?;
-        if direct {
-            start_write_out(object.fd(), req.offset, data.len() as u64);
+        write_at(object.fd(), data, start).map_err(errno)?;
+        if asked {
+            start_write_out(object.fd(), start, end - start);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// ENOSPC when new blocks are needed and only the reserve is left. The object, when it had to
@@ -130,5 +137,21 @@ impl Ost {
             },
             Err(e) => Err(errno(e)),
         }
+    }
+}
+
+/// Writes whole blocks past the page cache; false when this file system wants other blocks.
+fn put_direct(fd: BorrowedFd<'_>, data: &[u8], offset: u64) -> Result<bool, Errno> {
+    let done = if data.as_ptr().addr().is_multiple_of(ALIGN) {
+        write_at(fd, data, offset)
+    } else {
+        let mut copy = Buffer::new(data.len());
+        copy.as_mut().copy_from_slice(data);
+        write_at(fd, copy.as_ref(), offset)
+    };
+    match done {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::INVAL) => Ok(false),
+        Err(e) => Err(errno(e)),
     }
 }

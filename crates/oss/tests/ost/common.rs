@@ -15,7 +15,7 @@ pub fn label() -> OstLabel {
 }
 
 pub fn options() -> OstOptions {
-    OstOptions { reserve_bytes: Some(0), ..OstOptions::default() }
+    OstOptions { reserve_bytes: Some(0), direct_write_min: 8192, ..OstOptions::default() }
 }
 
 pub fn fresh(dir: &Path) -> Arc<Ost> {
