@@ -90,6 +90,8 @@ pub(crate) struct State {
     pub(crate) dirty_since: Option<u64>,
     /// Queued for the workers.
     pub(crate) queued: bool,
+    /// The next push takes everything, not only what is worth an RPC of its own.
+    pub(crate) push_all: bool,
     /// A background commit is under way.
     pub(crate) committing: bool,
     /// Somebody tells the MDT about size, times or inline data: one at a time, in order.
@@ -149,6 +151,7 @@ impl Inode {
             failure: None,
             dirty_since: None,
             queued: false,
+            push_all: false,
             committing: false,
             talking: false,
             changes: 0,
@@ -314,11 +317,11 @@ impl State {
         for (at, data) in runs {
             let end = at + data.len();
             let mut newer: Vec<(u64, u64)> = Vec::new();
-            for (start, seg) in self.dirty.touching(at, end) {
-                newer.push((start, start + seg.data.len()));
+            for (start, data) in self.dirty.touching(at, end) {
+                newer.push((start, start + data.len() as u64));
             }
-            for (start, seg) in self.flight.touching(at, end) {
-                newer.push((start, start + seg.data.len()));
+            for (start, data) in self.flight.touching(at, end) {
+                newer.push((start, start + data.len() as u64));
             }
             newer.sort_unstable();
             let bytes = data.into_bytes();

@@ -41,6 +41,7 @@ pub mod raw;
 mod read;
 mod registry;
 mod resize;
+mod slab;
 mod space;
 mod stats;
 mod tell;

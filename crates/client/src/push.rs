@@ -21,6 +21,10 @@ use crate::ranges::Buf;
 
 /// Unstable bytes of one file that make a commit start in the background.
 pub(crate) const COMMIT_AT: u64 = 32 << 20;
+/// Small bytes of a file that wait for neighbours before they are sent as they are.
+pub(crate) const GATHER_BYTES: u64 = 16 << 20;
+/// Chunks of a file in which small bytes wait for neighbours.
+pub(crate) const GATHER_CHUNKS: usize = 48;
 /// Rounds of write and commit before a restarting OST is given up.
 const COMMIT_ROUNDS: u32 = 16;
 
@@ -46,21 +50,27 @@ impl Core {
     /// Dirty data grew: begins to send when there is enough of it.
     pub(crate) fn maybe_push(&self, inode: &Arc<Inode>, st: &mut State) {
         let Place::Striped(layout) = &st.place else { return };
-        let enough = st.dirty.bytes() >= push_at(layout, self.max_rpc());
-        if enough || (!st.dirty.is_empty() && self.budget.tight().dirty > 0) {
+        let enough = st.dirty.ripe() >= push_at(layout, self.max_rpc());
+        let scattered = st.dirty.bytes() - st.dirty.ripe() >= GATHER_BYTES
+            || st.dirty.slabs() >= GATHER_CHUNKS
+            || (!st.dirty.is_empty() && self.budget.tight().dirty > 0);
+        st.push_all |= scattered;
+        if enough || scattered {
             self.want_push(inode, st);
         }
     }
 
-    /// Sends what is dirty and does not overlap what is in flight. Waits for permits only.
-    pub(crate) fn push(self: &Arc<Core>, inode: &Arc<Inode>) {
+    /// Sends what is dirty and does not overlap what is in flight: `all` of it, or what is worth
+    /// an RPC, so that neighbours still to come gather first. Waits for permits only.
+    pub(crate) fn push(self: &Arc<Core>, inode: &Arc<Inode>, all: bool) {
         let (layout, rpcs) = {
             let mut guard = inode.st.lock();
             let st = &mut *guard;
             let Place::Striped(layout) = &st.place else { return };
             let layout = layout.clone();
             let flight = &st.flight;
-            let taken = st.dirty.extract(|at, seg| !flight.overlaps(at, at + seg.data.len()));
+            let taken =
+                st.dirty.extract(|at, end, ripe| (all || ripe) && !flight.overlaps(at, end));
             let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
             let rpcs = cut::writes(&layout, runs, self.max_rpc());
             rpcs.iter().for_each(|rpc| take_off(st, rpc));
@@ -129,6 +139,7 @@ impl Core {
                     // Damaged on the way: it goes again, and comes out right or is told.
                     Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
                         st.again(vec![(at, seg.data)]);
+                        st.push_all = true;
                     }
                     Err(_) => failed = true,
                 }
@@ -145,7 +156,7 @@ impl Core {
             }
         }
         st.account(&self.budget);
-        if !st.dirty.is_empty() {
+        if st.push_all || st.dirty.ripe() >= self.max_rpc() {
             self.want_push(inode, &mut st);
         }
         if st.unstable.bytes() >= COMMIT_AT
@@ -159,7 +170,7 @@ impl Core {
     /// Sends all dirty data and waits for the answers. Errors are in the file's failures.
     pub(crate) fn drain(self: &Arc<Core>, inode: &Arc<Inode>) {
         loop {
-            self.push(inode);
+            self.push(inode, true);
             let mut st = inode.st.lock();
             while !st.flight.is_empty() {
                 inode.landed.wait(&mut st);
@@ -219,7 +230,7 @@ impl Core {
     pub(crate) fn resend(self: &Arc<Core>, index: u32) {
         for inode in self.registry.all() {
             let mut st = inode.st.lock();
-            if st.unstable.iter().any(|(_, seg)| seg.tag.ost == index) {
+            if st.unstable.runs().any(|(_, seg)| seg.tag.ost == index) {
                 self.want_commit(&inode, &mut st);
             }
         }
@@ -236,7 +247,7 @@ fn take_off(st: &mut State, rpc: &Rpc) {
 /// The objects with unstable bytes or an unstable end, by OST.
 fn unstable_objects(inode: &Inode, st: &State, layout: &Layout) -> BTreeMap<u32, Vec<ObjectId>> {
     let mut wanted: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
-    let written = st.unstable.iter().map(|(at, _)| layout.locate(at).0);
+    let written = st.unstable.runs().map(|(at, _)| layout.locate(at).0);
     for stripe in written.chain(st.cut.iter().copied()) {
         let Some(ost) = layout.osts.get(usize::from(stripe)) else { continue };
         let objects = wanted.entry(*ost).or_default();
@@ -250,7 +261,7 @@ fn unstable_objects(inode: &Inode, st: &State, layout: &Layout) -> BTreeMap<u32,
 
 /// Bytes taken before the commit are durable if the verifier is that of their write.
 fn settle_commit(st: &mut State, ost: u32, upto: u64, verifier: u64) -> bool {
-    let done = st.unstable.extract(|_, seg| seg.tag.ost == ost && seg.tag.id < upto);
+    let done = st.unstable.extract_runs(|_, seg| seg.tag.ost == ost && seg.tag.id < upto);
     let mut lost = Vec::new();
     for (at, seg) in done {
         if seg.tag.verifier != verifier {

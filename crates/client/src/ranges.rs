@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// Runs of small writes are gathered in one allocation of at most this many bytes.
-pub(crate) const GATHER_MAX: usize = 256 << 10;
+use crate::slab::{self, Slab};
+
 /// Owned data below this size is copied, so that a small write does not pin a large buffer.
 pub(crate) const COPY_BELOW: usize = 32 << 10;
+/// So many small bytes, or pieces, in one chunk and they are gathered in memory for all of it.
+const GATHER_FROM: usize = slab::CHUNK / 8;
+const GATHER_PIECES: usize = 32;
+const CHUNK: u64 = slab::CHUNK as u64;
 
-/// Bytes that are shared, or still grow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bytes that are shared, or a small piece that still grows.
+#[derive(Debug)]
 pub(crate) enum Buf {
     Shared(Bytes),
     Own(Vec<u8>),
@@ -39,6 +43,14 @@ impl Buf {
         }
     }
 
+    /// Bytes that are as good as they get: waiting makes no better piece of them.
+    fn ripe(&self) -> u64 {
+        match self {
+            Buf::Shared(b) => b.len() as u64,
+            Buf::Own(_) => 0,
+        }
+    }
+
     /// Splits at `at`; `self` keeps the head.
     fn split_off(&mut self, at: usize) -> Buf {
         match self {
@@ -49,22 +61,25 @@ impl Buf {
 }
 
 /// One run of bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Seg<T> {
     pub(crate) data: Buf,
     pub(crate) tag: T,
 }
 
-/// Disjoint runs by offset.
-#[derive(Clone, Debug)]
+/// Disjoint runs by offset. Small ones of one chunk lie together in a slab, which is taken as a
+/// whole; runs and slabs never overlap.
+#[derive(Debug)]
 pub(crate) struct RangeMap<T> {
     map: BTreeMap<u64, Seg<T>>,
+    slabs: BTreeMap<u64, (Slab, T)>,
     bytes: u64,
+    ripe: u64,
 }
 
 impl<T> Default for RangeMap<T> {
     fn default() -> Self {
-        RangeMap { map: BTreeMap::new(), bytes: 0 }
+        RangeMap { map: BTreeMap::new(), slabs: BTreeMap::new(), bytes: 0, ripe: 0 }
     }
 }
 
@@ -74,83 +89,176 @@ impl<T: Clone> RangeMap<T> {
         self.bytes
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.map.is_empty()
+    /// Bytes that better go now: large as they came, or whole chunks.
+    pub(crate) fn ripe(&self) -> u64 {
+        self.ripe
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Seg<T>)> {
+    /// Chunks being gathered.
+    pub(crate) fn slabs(&self) -> usize {
+        self.slabs.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.slabs.is_empty()
+    }
+
+    /// Runs beside slabs; there are no slabs where nothing was put in by `insert_copy`.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &Seg<T>)> {
         self.map.iter().map(|(at, seg)| (*at, seg))
+    }
+
+    fn put(&mut self, at: u64, seg: Seg<T>) {
+        self.bytes += seg.data.len();
+        self.ripe += seg.data.ripe();
+        self.map.insert(at, seg);
+    }
+
+    fn take(&mut self, at: u64) -> Option<Seg<T>> {
+        let seg = self.map.remove(&at)?;
+        self.bytes -= seg.data.len();
+        self.ripe -= seg.data.ripe();
+        Some(seg)
+    }
+
+    fn take_slab(&mut self, chunk: u64) -> Option<(Slab, T)> {
+        let (slab, tag) = self.slabs.remove(&chunk)?;
+        self.bytes -= slab.bytes();
+        self.ripe -= if slab.is_full() { CHUNK } else { 0 };
+        Some((slab, tag))
     }
 
     /// Puts bytes in; whatever they cover is replaced.
     pub(crate) fn insert(&mut self, at: u64, data: Buf, tag: T) {
-        if data.len() == 0 {
-            return;
+        if data.len() > 0 {
+            self.remove(at, at + data.len());
+            self.put(at, Seg { data, tag });
         }
-        self.remove(at, at + data.len());
-        self.bytes += data.len();
-        self.map.insert(at, Seg { data, tag });
     }
 
-    /// Puts a copy of `data` in, growing or overwriting a gathered run where that is possible.
-    pub(crate) fn insert_copy(&mut self, at: u64, data: &[u8], tag: T) {
-        let end = at + data.len() as u64;
-        let room = self.map.range(..=at).next_back().and_then(|(start, seg)| {
-            let seg_end = start + seg.data.len();
-            let fits = matches!(seg.data, Buf::Own(_))
-                && at <= seg_end
-                && end.max(seg_end) - start <= GATHER_MAX as u64;
-            fits.then_some((*start, seg_end))
-        });
-        let Some((start, seg_end)) = room else {
-            return self.insert(at, Buf::Own(data.to_vec()), tag);
-        };
-        if end > seg_end {
-            self.remove(seg_end, end);
+    /// Puts a copy of `data` in. Small pieces of a chunk are gathered, whatever their order.
+    pub(crate) fn insert_copy(&mut self, mut at: u64, mut data: &[u8], tag: T) {
+        while !data.is_empty() {
+            let room = (CHUNK - at % CHUNK) as usize;
+            let (now, later) = data.split_at(room.min(data.len()));
+            self.gather(at, now, tag.clone());
+            at += now.len() as u64;
+            data = later;
         }
-        if let Some(Seg { data: Buf::Own(v), tag: old }) = self.map.get_mut(&start) {
-            let from = (at - start) as usize;
-            let inside = data.len().min(v.len() - from);
-            v[from..from + inside].copy_from_slice(&data[..inside]);
-            v.extend_from_slice(&data[inside..]);
-            self.bytes += (data.len() - inside) as u64;
+    }
+
+    /// As `insert_copy`, within one chunk.
+    fn gather(&mut self, at: u64, data: &[u8], tag: T) {
+        let chunk = at / CHUNK * CHUNK;
+        self.remove_runs(at, at + data.len() as u64);
+        if !self.slabs.contains_key(&chunk) {
+            let small = self.map.range(chunk..chunk + CHUNK);
+            let small = small.filter(|(_, seg)| matches!(seg.data, Buf::Own(_)));
+            let (mut pieces, mut bytes) = (0, data.len());
+            for (_, seg) in small.take(GATHER_PIECES) {
+                (pieces, bytes) = (pieces + 1, bytes + seg.data.len() as usize);
+            }
+            if pieces < GATHER_PIECES && bytes < GATHER_FROM {
+                return self.put_small(at, data, tag);
+            }
+            self.begin_slab(chunk, tag.clone());
+        }
+        let Some((slab, old)) = self.slabs.get_mut(&chunk) else { return };
+        let (bytes, full) = (slab.bytes(), slab.is_full());
+        slab.put((at - chunk) as usize, data);
+        self.bytes += slab.bytes() - bytes;
+        self.ripe += if slab.is_full() && !full { CHUNK } else { 0 };
+        *old = tag;
+    }
+
+    /// A small piece where nothing is: behind the one it follows, or on its own.
+    fn put_small(&mut self, at: u64, data: &[u8], tag: T) {
+        let before = self.map.range_mut(at / CHUNK * CHUNK..at).next_back();
+        if let Some((start, Seg { data: Buf::Own(v), tag: old })) = before
+            && start + v.len() as u64 == at
+        {
+            v.extend_from_slice(data);
+            self.bytes += data.len() as u64;
             *old = tag;
+            return;
+        }
+        self.put(at, Seg { data: Buf::Own(data.to_vec()), tag });
+    }
+
+    /// Moves the small pieces of a chunk into a slab.
+    fn begin_slab(&mut self, chunk: u64, tag: T) {
+        let small = self.map.range(chunk..chunk + CHUNK);
+        let small = small.filter(|(_, seg)| matches!(seg.data, Buf::Own(_)));
+        let small: Vec<u64> = small.map(|(at, _)| *at).collect();
+        let mut slab = Slab::new();
+        for at in small {
+            if let Some(seg) = self.take(at) {
+                slab.put((at - chunk) as usize, seg.data.as_slice());
+            }
+        }
+        self.bytes += slab.bytes();
+        self.slabs.insert(chunk, (slab, tag));
+    }
+
+    /// The pieces of a slab become runs.
+    fn melt(&mut self, chunk: u64) {
+        let Some((slab, tag)) = self.take_slab(chunk) else { return };
+        for (at, bytes) in slab.freeze() {
+            self.put(chunk + at as u64, Seg { data: Buf::Shared(bytes), tag: tag.clone() });
         }
     }
 
     /// Takes `[start, end)` out; the runs taken, cut to the range.
     pub(crate) fn remove(&mut self, start: u64, end: u64) -> Vec<(u64, Seg<T>)> {
+        let chunks = self.slabs.range(start / CHUNK * CHUNK..end.max(start / CHUNK * CHUNK));
+        let chunks: Vec<u64> = chunks.map(|(chunk, _)| *chunk).collect();
+        chunks.into_iter().for_each(|chunk| self.melt(chunk));
+        self.remove_runs(start, end)
+    }
+
+    fn remove_runs(&mut self, start: u64, end: u64) -> Vec<(u64, Seg<T>)> {
         self.split(start);
         self.split(end);
         let keys: Vec<u64> = self.map.range(start..end.max(start)).map(|(at, _)| *at).collect();
-        let mut taken = Vec::with_capacity(keys.len());
-        for at in keys {
-            if let Some(seg) = self.map.remove(&at) {
-                self.bytes -= seg.data.len();
-                taken.push((at, seg));
-            }
+        keys.into_iter().filter_map(|at| Some((at, self.take(at)?))).collect()
+    }
+
+    /// Takes out what `pick` says so for, by its range and whether it is ripe; ascending.
+    pub(crate) fn extract(
+        &mut self,
+        mut pick: impl FnMut(u64, u64, bool) -> bool,
+    ) -> Vec<(u64, Seg<T>)> {
+        let mut taken = self.extract_runs(|at, seg| {
+            pick(at, at + seg.data.len(), matches!(seg.data, Buf::Shared(_)))
+        });
+        let ripe = |(chunk, (slab, _)): (&u64, &(Slab, T))| {
+            let full = slab.is_full();
+            let piece = |(at, b): (usize, &[u8])| (chunk + at as u64, b.len() as u64);
+            let picked = slab.pieces().map(piece).all(|(at, len)| pick(at, at + len, full));
+            picked.then_some(*chunk)
+        };
+        let chunks: Vec<u64> = self.slabs.iter().filter_map(ripe).collect();
+        for chunk in chunks {
+            let Some((slab, tag)) = self.take_slab(chunk) else { continue };
+            taken.extend(slab.freeze().into_iter().map(|(at, bytes)| {
+                (chunk + at as u64, Seg { data: Buf::Shared(bytes), tag: tag.clone() })
+            }));
         }
+        taken.sort_unstable_by_key(|(at, _)| *at);
         taken
     }
 
-    /// Takes everything out for which `pick` says so.
-    pub(crate) fn extract(
+    /// Takes out the runs for which `pick` says so; for maps without slabs.
+    pub(crate) fn extract_runs(
         &mut self,
         mut pick: impl FnMut(u64, &Seg<T>) -> bool,
     ) -> Vec<(u64, Seg<T>)> {
         let keys: Vec<u64> =
             self.map.iter().filter(|(at, seg)| pick(**at, seg)).map(|(at, _)| *at).collect();
-        let mut taken = Vec::with_capacity(keys.len());
-        for at in keys {
-            if let Some(seg) = self.map.remove(&at) {
-                self.bytes -= seg.data.len();
-                taken.push((at, seg));
-            }
-        }
-        taken
+        keys.into_iter().filter_map(|at| Some((at, self.take(at)?))).collect()
     }
 
-    /// Makes `at` a boundary.
+    /// Makes `at` a boundary of runs.
     fn split(&mut self, at: u64) {
         let Some((start, seg)) = self.map.range_mut(..at).next_back() else { return };
         if start + seg.data.len() <= at {
@@ -162,12 +270,27 @@ impl<T: Clone> RangeMap<T> {
     }
 
     /// The runs that touch `[start, end)`, whole.
-    pub(crate) fn touching(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Seg<T>)> {
+    fn runs_touching(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Seg<T>)> {
         let first = match self.map.range(..=start).next_back() {
             Some((at, seg)) if at + seg.data.len() > start => *at,
             _ => start,
         };
         self.map.range(first..end.max(first)).map(|(at, seg)| (*at, seg))
+    }
+
+    /// The pieces of slabs that touch `[start, end)`, whole.
+    fn slabs_touching(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        let first = start / CHUNK * CHUNK;
+        let pieces = self.slabs.range(first..end.max(first)).flat_map(|(chunk, (slab, _))| {
+            slab.pieces().map(|(at, piece)| (*chunk + at as u64, piece))
+        });
+        pieces.filter(move |(at, piece)| *at < end && at + piece.len() as u64 > start)
+    }
+
+    /// What touches `[start, end)`, whole, in no order.
+    pub(crate) fn touching(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        let runs = self.runs_touching(start, end).map(|(at, seg)| (at, seg.data.as_slice()));
+        runs.chain(self.slabs_touching(start, end))
     }
 
     pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
@@ -176,33 +299,37 @@ impl<T: Clone> RangeMap<T> {
 
     /// Calls `hit` for each range held within `[start, end)`.
     pub(crate) fn ranges(&self, start: u64, end: u64, mut hit: impl FnMut(u64, u64)) {
-        for (at, seg) in self.touching(start, end) {
-            hit(at.max(start), (at + seg.data.len()).min(end));
+        for (at, data) in self.touching(start, end) {
+            hit(at.max(start), (at + data.len() as u64).min(end));
         }
     }
 
     /// Copies what is here of `[at, at + into.len())` into `into`.
     pub(crate) fn copy_to(&self, at: u64, into: &mut [u8]) {
         let end = at + into.len() as u64;
-        for (start, seg) in self.touching(at, end) {
-            let (from, to) = (start.max(at), (start + seg.data.len()).min(end));
-            let src = &seg.data.as_slice()[(from - start) as usize..(to - start) as usize];
+        for (start, data) in self.touching(at, end) {
+            let (from, to) = (start.max(at), (start + data.len() as u64).min(end));
+            let src = &data[(from - start) as usize..(to - start) as usize];
             into[(from - at) as usize..(to - at) as usize].copy_from_slice(src);
         }
     }
 
     /// Shares (or copies what still grows) the pieces within `[start, end)`.
     pub(crate) fn snapshot(&self, start: u64, end: u64, out: &mut Vec<(u64, Bytes)>) {
-        for (at, seg) in self.touching(start, end) {
-            let (from, to) = (at.max(start), (at + seg.data.len()).min(end));
-            let (a, b) = ((from - at) as usize, (to - at) as usize);
-            out.push((
-                from,
-                match &seg.data {
-                    Buf::Shared(bytes) => bytes.slice(a..b),
-                    Buf::Own(v) => Bytes::copy_from_slice(&v[a..b]),
-                },
-            ));
+        let cut = |at: u64, len: usize| {
+            let (from, to) = (at.max(start), (at + len as u64).min(end));
+            (from, (from - at) as usize..(to - at) as usize)
+        };
+        for (at, seg) in self.runs_touching(start, end) {
+            let (from, part) = cut(at, seg.data.as_slice().len());
+            out.push(match &seg.data {
+                Buf::Shared(bytes) => (from, bytes.slice(part)),
+                Buf::Own(v) => (from, Bytes::copy_from_slice(&v[part])),
+            });
+        }
+        for (at, piece) in self.slabs_touching(start, end) {
+            let (from, part) = cut(at, piece.len());
+            out.push((from, Bytes::copy_from_slice(&piece[part])));
         }
     }
 }

@@ -219,7 +219,7 @@ impl Core {
         self.closed_all();
         let inodes = self.registry.all();
         for inode in &inodes {
-            self.push(inode);
+            self.push(inode, true);
         }
         let mut outcome = Ok(());
         for inode in &inodes {

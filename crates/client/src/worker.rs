@@ -53,8 +53,12 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
     for task in tasks {
         match task {
             Task::Push(inode) => {
-                inode.st.lock().queued = false;
-                core.push(&inode);
+                let all = {
+                    let mut st = inode.st.lock();
+                    st.queued = false;
+                    std::mem::take(&mut st.push_all)
+                };
+                core.push(&inode, all);
                 if core.has_inline(&inode)
                     && let Err(e) = core.tell(&inode, false, false)
                 {
@@ -81,6 +85,9 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
     while stop.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
         let tick = core.tick.fetch_add(1, SeqCst) + 1;
         core.age_local(tick);
+        if tick.is_multiple_of(u64::from(TICKS_PER_EXPIRE)) {
+            crate::slab::trim();
+        }
         if core.budget.held() == Held::default() {
             continue;
         }
@@ -89,6 +96,7 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
             let old = |since: u64| since + u64::from(TICKS_PER_EXPIRE) <= tick;
             if st.dirty_since.is_some_and(old) {
                 st.dirty_since = Some(tick);
+                st.push_all = true;
                 core.want_push(&inode, &mut st);
             }
             if !st.unstable.is_empty() && tick.is_multiple_of(u64::from(TICKS_PER_EXPIRE)) {

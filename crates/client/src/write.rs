@@ -1,7 +1,8 @@
 //! Writing.
 //!
-//! Role: under the SOLE lease bytes go into memory and later to their servers; without it, or with
-//! O_DIRECT, they go through before the call returns. Files begin inline and move to objects when
+//! Role: under the SOLE lease bytes go into memory and later to their servers, also those of
+//! O_DIRECT, which promises nothing about when they arrive; without the lease, and those of
+//! O_DIRECT with O_SYNC, they go through before the call returns. Files begin inline and move to objects when
 //! they outgrow the MDT's limit. Never does: hold a lock of state over an RPC.
 
 use std::sync::Arc;
@@ -125,7 +126,7 @@ impl Core {
                 }
                 st.touched(now(), self.tick_now());
             }
-            Place::Striped(_) if how.direct => {
+            Place::Striped(_) if how.direct && how.sync => {
                 // Reserved at once, so that two appends never meet.
                 if at == At::End {
                     st.size = end;
@@ -135,7 +136,7 @@ impl Core {
             }
             Place::Striped(_) => {
                 match data.take() {
-                    Some(Data::Owned(b)) if b.len() >= COPY_BELOW => {
+                    Some(Data::Owned(b)) if keeps(offset, &b) => {
                         st.dirty.insert(offset, Buf::Shared(b), ());
                     }
                     Some(other) => st.dirty.insert_copy(offset, other.as_slice(), ()),
@@ -308,7 +309,7 @@ impl Core {
             st.unsynced = true;
             st.unreported = true;
             if !old.data.is_empty() {
-                st.dirty.insert(0, Buf::Shared(Bytes::from(old.data.clone())), ());
+                st.dirty.insert_copy(0, &old.data, ());
                 st.dirty_since.get_or_insert(self.tick_now());
             }
             st.account(&self.budget);
@@ -377,6 +378,7 @@ impl Core {
             let mut st = inode.st.lock();
             let inline = matches!(&st.place, Place::Inline(i) if i.dirty.is_some());
             if !st.dirty.is_empty() || inline {
+                st.push_all = true;
                 self.want_push(&inode, &mut st);
             }
             if !st.unstable.is_empty() {
@@ -392,6 +394,14 @@ pub(crate) fn check_range(offset: u64, len: u64) -> Result<(), Errno> {
         Some(end) if end <= MAX_FILE_SIZE => Ok(()),
         _ => Err(Errno::EFBIG),
     }
+}
+
+/// Whether owned bytes are kept as they are: large, and whole pages, so that they can go to the
+/// disk without a copy. Others are gathered with their neighbours.
+fn keeps(offset: u64, bytes: &Bytes) -> bool {
+    const PAGE: usize = 4096;
+    let whole = offset.is_multiple_of(PAGE as u64) && bytes.len().is_multiple_of(PAGE);
+    whole && bytes.len() >= COPY_BELOW
 }
 
 fn bytes_of(data: &mut Option<Data<'_>>) -> Bytes {
