@@ -1,5 +1,4 @@
-//! Clients that do not answer: one that is stopped, one whose cable is cut, one that only the OSTs
-//! still reach. Another goes on with what they had; what they had not synced never comes up, they are
+//! Clients that do not answer: one whose cable is cut, one that only the OSTs still reach. Another goes on with what they had; what they had not synced never comes up, they are
 //! told, and they go on without a remount (invariants 3, 5 and 6).
 
 use crate::cx::Cx;
@@ -8,14 +7,13 @@ use crate::plan::{Check, Need};
 use crate::servers::{Cluster, Transport};
 use crate::sweep::net_prefix;
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub const CHECK: Check = Check {
     name: "eviction",
-    about: "clients that are stopped or cut off are evicted and fenced; they learn so and go on",
+    about: "clients that are cut off are evicted and fenced; they learn so and go on",
     needs: &[
         Need::Binary,
         Need::Apt("iproute2"),
@@ -78,7 +76,6 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
     let victim = cluster.dir.join("victim");
     std::fs::create_dir_all(&victim)?;
     cluster.mount_at(&victim, &["nsenter", &inside, "--"])?;
-    let process = daemon_of(&victim)?;
     let mdt = cluster.find("mdt0")?;
     let port = cluster.servers[mdt].address.rsplit(':').next().context("no port")?.to_owned();
     let rule = |what: &str| {
@@ -86,11 +83,6 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
         ip(cx, &[["-n", client, "rule", what, "pref", "10"].as_slice(), &to_mdt].concat())
     };
     let cuts = [
-        Cut {
-            name: "stopped",
-            off: Box::new(|| Ok(kill_process(process, Signal::STOP)?)),
-            on: Box::new(|| Ok(kill_process(process, Signal::CONT)?)),
-        },
         Cut {
             name: "cut off",
             off: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "down"])),
@@ -152,22 +144,4 @@ fn go_on(path: &PathBuf) -> Result<()> {
     file.write_all_at(&vec![3; LENGTH], 0)?;
     file.sync_all()?;
     Ok(())
-}
-
-/// The process that serves a mount.
-fn daemon_of(mnt: &Path) -> Result<Pid> {
-    let wanted = mnt.display().to_string();
-    for entry in std::fs::read_dir("/proc")? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
-            continue;
-        };
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        let words: Vec<&str> = line.split('\0').collect();
-        if words.contains(&wanted.as_str()) && words.contains(&"mount") {
-            return Pid::from_raw(pid).context("no process");
-        }
-    }
-    anyhow::bail!("no process serves {wanted}")
 }
