@@ -92,6 +92,12 @@ impl Client {
         {
             return Ok(attr);
         }
+        if let Some(inode) = core.registry.find(fid) {
+            let st = inode.st.lock();
+            if core.knows(&st) && st.attr.nlink > 0 {
+                return Ok(st.show());
+            }
+        }
         self.ask_attr(cred, Op::GetAttr { fid })
     }
 
