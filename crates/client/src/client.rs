@@ -16,13 +16,13 @@ use crate::config::{ClientConfig, ClientError, Options};
 use crate::connect::{self, Sessions};
 use crate::core::Core;
 use crate::counters::Counters;
-use crate::dirs::Dirs;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
 use crate::promises::Promises;
 use crate::registry::Registry;
+use crate::wb::Wb;
 use crate::worker::{self, CLOSES_MAX, Closing, Task, WORKERS};
 use crate::{Listener, Stats};
 
@@ -44,6 +44,7 @@ struct Shared {
 struct Threads {
     running: Vec<JoinHandle<()>>,
     stop_ageing: Option<Sender<()>>,
+    stop_flusher: Option<Sender<()>>,
     hooks: Option<Arc<Hooks>>,
 }
 
@@ -67,10 +68,13 @@ impl Client {
         let (closings, closings_in) = bounded(CLOSES_MAX);
         let promises = Arc::clone(&hooks.promises);
         promises.begin(sessions.mdt.welcome().epoch);
-        let core = make_core(config.options, sessions, counters, promises, tasks, closings);
+        let (flusher, flusher_in) = bounded(1);
+        let queues = (tasks, closings, flusher);
+        let core = make_core(config.options, sessions, counters, promises, queues);
         let core = Arc::new(core);
         let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };
         threads.start(&core, inbox, tasks_in, closings_in)?;
+        threads.start_flusher(&core, flusher_in)?;
         match find_root(&core, config.subdir.as_deref()) {
             Ok(root) => {
                 let threads = Mutex::new(threads);
@@ -124,6 +128,7 @@ impl Client {
         stats.uncommitted_bytes = held.unstable;
         stats.read_ahead_bytes = core.ahead_bytes.load(SeqCst);
         stats.inodes = core.registry.len() as u64;
+        (stats.waiting_ops, stats.surprises) = core.mdt.wb.figures();
         stats
     }
 
@@ -185,22 +190,22 @@ fn make_core(
     sessions: Sessions,
     counters: Arc<Counters>,
     promises: Arc<Promises>,
-    tasks: Sender<Task>,
-    closings: Sender<Closing>,
+    (tasks, closings, flusher): (Sender<Task>, Sender<Closing>, Sender<()>),
 ) -> Core {
     let grant = sessions.grant;
+    let sole = Arc::new(AtomicBool::new(grant.sole));
+    let wb = Wb::new(sole.clone(), options.write_through, grant.dom_limit.into());
     Core {
         budget: Budget::new(&options),
-        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids, promises)),
+        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids, promises, wb, flusher)),
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
         counters,
         registry: Registry::default(),
         locks: LockTable::default(),
         local: Local::default(),
-        dirs: Dirs::default(),
         listener: RwLock::new(None),
-        sole: AtomicBool::new(grant.sole),
+        sole,
         epoch: AtomicU64::new(1),
         forgets: AtomicU64::new(0),
         dom_limit: AtomicU64::new(grant.dom_limit.into()),
@@ -209,6 +214,7 @@ fn make_core(
         stopped: AtomicBool::new(false),
         careful: AtomicBool::new(false),
         failed: Mutex::new(None),
+        lost_dirs: Mutex::default(),
         tasks,
         closings,
         options,
@@ -239,6 +245,13 @@ impl Threads {
         self.spawn("client-link", move || events::link_thread(&c, &links))
     }
 
+    fn start_flusher(&mut self, core: &Arc<Core>, wake: Receiver<()>) -> Result<(), ClientError> {
+        let (stop, stopped) = bounded(1);
+        self.stop_flusher = Some(stop);
+        let c = core.clone();
+        self.spawn("client-flush", move || worker::flush(&c, &wake, &stopped))
+    }
+
     fn spawn(
         &mut self,
         name: &str,
@@ -254,6 +267,7 @@ impl Threads {
     /// Stops all threads, then closes the sessions.
     fn stop(&mut self, core: &Core) {
         self.stop_ageing = None;
+        self.stop_flusher = None;
         let _ = core.closings.send(Closing::Stop);
         for _ in 0..WORKERS {
             let _ = core.tasks.send(Task::Stop);

@@ -2,7 +2,7 @@
 //!
 //! Role: the sessions, the registry of files, the lease and its epoch. Never does: policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::SystemTime;
@@ -14,7 +14,6 @@ use proto::{Errno, Fid, Layout, TimeSpec};
 
 use crate::budget::Budget;
 use crate::counters::Counters;
-use crate::dirs::Dirs;
 use crate::inode::{Inode, State};
 use crate::local::Local;
 use crate::locks::LockTable;
@@ -23,6 +22,9 @@ use crate::ost::Ost;
 use crate::registry::Registry;
 use crate::worker::{Closing, Task};
 use crate::{Listener, Options};
+
+/// Directories that have something to tell; of more only syncfs does (invariant 8).
+const MAX_LOST_DIRS: usize = 65_536;
 
 pub(crate) struct Core {
     pub(crate) options: Options,
@@ -34,9 +36,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) locks: LockTable,
     pub(crate) local: Local,
-    pub(crate) dirs: Dirs,
     pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
-    pub(crate) sole: AtomicBool,
+    pub(crate) sole: Arc<AtomicBool>,
     pub(crate) epoch: AtomicU64,
     /// Largest inline file, in bytes.
     pub(crate) dom_limit: AtomicU64,
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) careful: AtomicBool,
     /// What syncfs has to tell.
     pub(crate) failed: Mutex<Option<Errno>>,
+    /// What fsync of directories (and of what is not open) has to tell.
+    pub(crate) lost_dirs: Mutex<HashMap<Fid, Errno>>,
     /// Counts single files that were to be forgotten.
     pub(crate) forgets: AtomicU64,
     pub(crate) tasks: Sender<Task>,
@@ -124,11 +127,37 @@ impl Core {
 
     /// Tells the MDT something without waiting and without an interest in the answer.
     pub(crate) fn mention(&self, op: Op) {
-        self.mdt.submit(&crate::mdt::own_cred(), vec![op], |_| ());
+        self.mdt.mention(op);
+    }
+
+    /// Operations that failed after they had been answered: each file and directory concerned
+    /// tells it once (invariant 6), and nothing is believed of them any more.
+    pub(crate) fn note_lost(&self) {
+        for lost in self.mdt.wb.take_lost() {
+            *self.failed.lock() = Some(lost.errno);
+            for fid in lost.fids {
+                self.forgets.fetch_add(1, SeqCst);
+                match self.registry.find(fid) {
+                    Some(inode) => {
+                        let mut st = inode.st.lock();
+                        st.fail(lost.errno);
+                        st.epoch = 0;
+                    }
+                    None => {
+                        let mut dirs = self.lost_dirs.lock();
+                        if dirs.len() < MAX_LOST_DIRS {
+                            dirs.insert(fid, lost.errno);
+                        }
+                    }
+                }
+                let _ = self.tasks.send(Task::Forget(fid));
+            }
+        }
     }
 
     /// A file changed elsewhere: nothing of it is known any more.
     pub(crate) fn forget(&self, fid: Fid) {
+        self.mdt.wb.forget(fid);
         if let Some(inode) = self.registry.find(fid) {
             let mut st = inode.st.lock();
             st.epoch = 0;

@@ -179,6 +179,8 @@ impl Core {
                 self.want_commit(&inode, &mut st);
             }
         }
+        self.mdt.end_local();
+        self.note_lost();
         self.announce(|l| l.sole(false));
     }
 
@@ -193,6 +195,7 @@ impl Core {
             st.unstable.remove(0, MAX_FILE_SIZE);
             st.account(&self.budget);
         }
+        self.mdt.wb.forget_all();
         self.new_epoch();
         self.sole.store(true, SeqCst);
         self.announce(|l| l.sole(true));
@@ -209,6 +212,7 @@ impl Core {
             return;
         }
         self.mdt.granted(grant.fids);
+        self.mdt.wb.restarted(grant.dom_limit.into());
         self.dom_limit.store(grant.dom_limit.into(), SeqCst);
         self.sole.store(grant.sole, SeqCst);
         self.new_epoch();
@@ -221,6 +225,9 @@ impl Core {
             }
         }
         self.retake_locks();
+        if !grant.sole {
+            self.mdt.end_local();
+        }
         self.announce(|l| l.reset());
     }
 

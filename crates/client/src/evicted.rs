@@ -25,6 +25,9 @@ impl Core {
         sessions.iter().for_each(|s| s.expel());
         self.sole.store(false, SeqCst);
         self.new_epoch();
+        // What was done here and not told is nobody's business any more.
+        self.mdt.wb.lose();
+        self.note_lost();
         let mut lost = 0;
         for inode in self.registry.all() {
             lost += u64::from(self.lose(&inode));

@@ -234,6 +234,7 @@ impl OpenFile {
     pub fn flush(&self) -> Result<(), Errno> {
         self.usable()?;
         let core = self.core();
+        core.note_lost();
         core.drain(&self.inode);
         let shared = !core.caching();
         if core.careful.load(SeqCst) || shared {
@@ -260,6 +261,9 @@ impl OpenFile {
             let core = self.core();
             if self.handle == HERE {
                 return core.close_here(&self.inode);
+            }
+            if core.close_untold(&self.inode, self.handle) {
+                return;
             }
             let wait = !self.flags.write && core.can_wait(&self.inode);
             core.close_late(&self.inode, Some(self.handle), wait);

@@ -213,6 +213,19 @@ impl State {
             && !self.talking
     }
 
+    /// Whether data was written that the servers do not have, or the MDT was not told of.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.held != Held::default()
+            || self.unreported
+            || self.mtime.is_some()
+            || !self.cut.is_empty()
+    }
+
+    /// Whether place and size are the truth under this cache epoch.
+    pub(crate) fn is_loaded(&self, epoch: u64) -> bool {
+        self.epoch == epoch && !matches!(self.place, Place::Unknown)
+    }
+
     /// Whether there are inline bytes the MDT does not have.
     pub(crate) fn has_inline_dirty(&self) -> bool {
         matches!(&self.place, Place::Inline(i) if i.dirty.is_some())

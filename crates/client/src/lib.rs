@@ -14,6 +14,7 @@
 
 mod ahead;
 mod atime;
+mod attrs;
 mod budget;
 mod client;
 mod config;
@@ -21,7 +22,6 @@ mod connect;
 mod core;
 mod counters;
 mod cut;
-mod dirs;
 mod events;
 mod evicted;
 mod file;
@@ -33,6 +33,7 @@ mod local;
 mod locks;
 mod mdt;
 mod meta;
+mod names;
 mod ost;
 mod promises;
 mod push;
@@ -46,6 +47,7 @@ mod space;
 mod stats;
 mod tell;
 mod types;
+mod wb;
 mod worker;
 mod write;
 

@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// Notes what an answer said that was asked for under `epoch`.
-    fn take_in(
+    pub(crate) fn take_in(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         attr: &Attr,
@@ -157,9 +157,6 @@ impl Core {
     /// Attributes as an application shall see them: with what is known here, or by the OSTs.
     pub(crate) fn settle(self: &Arc<Core>, mut attr: Attr, epoch: u64) -> Result<Attr, Errno> {
         if attr.kind() != FileKind::File {
-            if attr.is_dir() {
-                self.dirs.update(&attr, epoch);
-            }
             return Ok(attr);
         }
         if let Some(inode) = self.registry.find(attr.fid) {

@@ -94,6 +94,27 @@ impl Core {
         }
     }
 
+    /// Closes what the MDT was not told of and that has nothing to tell but an access time.
+    pub(crate) fn close_untold(&self, inode: &Arc<Inode>, handle: u64) -> bool {
+        if inode.st.lock().has_changes() || !self.mdt.wb.close(inode.fid, handle) {
+            return false;
+        }
+        let late = {
+            let mut st = inode.st.lock();
+            st.opens -= 1;
+            st.handles.retain(|(h, _)| *h != handle);
+            let told = st.atime.is_none() || st.late;
+            st.late |= !told;
+            !told
+        };
+        if late {
+            self.close_late(inode, None, true)
+        } else {
+            self.registry.rest(inode)
+        }
+        true
+    }
+
     /// Whether the close of a handle that only read can wait.
     pub(crate) fn can_wait(&self, inode: &Inode) -> bool {
         let mut st = inode.st.lock();

@@ -1,11 +1,12 @@
 //! The session to a metadata target, and the FIDs it granted.
 //!
-//! Role: compounds out, results in. Never does: interpret attributes, retry what the MDT refused.
+//! Role: what is sent past the log ([`crate::wb`]). Never does: interpret attributes, retry what the MDT refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crossbeam_channel::Sender;
 use net::{NetError, Reply, Session};
 use parking_lot::Mutex;
 use proto::mds::{Compound, CompoundReply, Cred, Op, Res};
@@ -14,6 +15,7 @@ use proto::{Errno, Fid, FidRange, Wire, ops};
 
 use crate::counters::Counters;
 use crate::promises::Promises;
+use crate::wb::Wb;
 
 /// Below this many FIDs in hand the next range is asked for.
 const FIDS_LOW: u64 = 1024;
@@ -44,7 +46,10 @@ pub(crate) fn last(mut results: Vec<Res>) -> Result<Res, Errno> {
 /// A session to one MDT.
 pub(crate) struct Mdt {
     pub(crate) session: Arc<Session>,
-    counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) wb: Wb,
+    /// Wakes who sends the log.
+    flusher: Sender<()>,
     pub(crate) promises: Arc<Promises>,
     fids: Mutex<Fids>,
 }
@@ -69,7 +74,7 @@ impl Fids {
     }
 }
 
-fn results(
+pub(crate) fn results(
     sent: usize,
     reply: Result<Reply, NetError>,
     promises: &Promises,
@@ -95,9 +100,11 @@ impl Mdt {
         counters: Arc<Counters>,
         grant: FidRange,
         promises: Arc<Promises>,
+        wb: Wb,
+        flusher: Sender<()>,
     ) -> Mdt {
         let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
-        Mdt { session, counters, promises, fids: Mutex::new(fids) }
+        Mdt { session, counters, wb, flusher, promises, fids: Mutex::new(fids) }
     }
 
     fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
@@ -105,12 +112,10 @@ impl Mdt {
         Compound::new(cred.clone(), ops).to_bytes()
     }
 
-    /// Runs a compound; results up to the first failure (which is among them).
-    pub(crate) fn compound(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
-        let sent = ops.len();
-        let body = self.body(cred, ops);
-        let reply = self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new());
-        results(sent, reply, &self.promises)
+    /// The log shall be sent soon.
+    pub(crate) fn wake_flusher(&self) {
+        // Full: it is awake already.
+        let _ = self.flusher.try_send(());
     }
 
     /// Runs one operation.
@@ -120,6 +125,7 @@ impl Mdt {
 
     /// Runs one operation that may wait at the MDT; None when the request's time ran out.
     pub(crate) fn wait_one(&self, cred: &Cred, op: Op) -> Result<Option<Res>, Errno> {
+        self.flush();
         let body = self.body(cred, vec![op]);
         match self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()) {
             Err(NetError::Timeout { .. }) => Ok(None),
@@ -127,7 +133,7 @@ impl Mdt {
         }
     }
 
-    /// As [`Mdt::compound`] without waiting; `done` runs on some thread and must not block.
+    /// Sends past the log, without waiting; `done` runs on some thread and must not block.
     pub(crate) fn submit(
         &self,
         cred: &Cred,

@@ -11,6 +11,7 @@ use proto::{Attr, Errno, Fid, FileKind, SetAttr};
 
 use crate::client::Client;
 use crate::file::HERE;
+use crate::load::place_of;
 use crate::mdt::own_cred;
 use crate::resize::attr_of;
 use crate::types::{Created, Dir, LayoutInfo, Space};
@@ -24,37 +25,6 @@ impl Client {
     /// One operation.
     fn ask(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
         self.core().mdt.one(cred, op)
-    }
-
-    /// One operation that changes names in directories. While alone, their attributes come along:
-    /// the kernel asks for them before it does the next one.
-    fn change_names(&self, cred: &Cred, op: Op, dirs: &[Fid]) -> Result<Res, Errno> {
-        let core = self.core();
-        if !core.caching() {
-            return self.ask(cred, op);
-        }
-        let epoch = core.epoch();
-        let looks = dirs.iter().map(|dir| Op::GetAttr { fid: *dir });
-        let results = core.mdt.compound(cred, std::iter::once(op).chain(looks).collect());
-        let mut results = match results {
-            Ok(results) => results.into_iter(),
-            Err(e) => {
-                dirs.iter().for_each(|dir| core.dirs.forget(*dir));
-                return Err(e);
-            }
-        };
-        let done = match results.next() {
-            Some(Res::Failed { errno }) => return Err(Errno(errno.into())),
-            Some(res) => res,
-            None => return Err(Errno::EPROTO),
-        };
-        for dir in dirs {
-            match results.next() {
-                Some(Res::Attr { attr }) => core.dirs.learn(&attr, epoch),
-                _ => core.dirs.forget(*dir),
-            }
-        }
-        Ok(done)
     }
 
     /// One operation that answers attributes.
@@ -77,21 +47,12 @@ impl Client {
 
     /// Resolves a name (`.` and `..` too).
     pub fn lookup(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
-        let core = self.core();
-        if core.caching() && core.dirs.lacks(dir, name, core.epoch()) && is_name(name) {
-            return Err(Errno::ENOENT);
-        }
         self.ask_attr(cred, Op::Lookup { dir, name: name.to_vec() })
     }
 
     /// Attributes; size and times include what this client wrote and did not report yet.
     pub fn getattr(&self, cred: &Cred, fid: Fid) -> Result<Attr, Errno> {
         let core = self.core();
-        if core.caching()
-            && let Some(attr) = core.dirs.attr(fid, core.epoch())
-        {
-            return Ok(attr);
-        }
         if let Some(inode) = core.registry.find(fid) {
             let st = inode.st.lock();
             if core.knows(&st) && st.attr.nlink > 0 {
@@ -154,11 +115,6 @@ impl Client {
         let core = self.core();
         let epoch = core.epoch();
         let fid = core.mdt.fid()?;
-        let makes_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
-        if makes_dir && core.caching() {
-            core.dirs.empty(fid, epoch);
-        }
-        core.dirs.may_have(dir, name);
         let op = Op::Create {
             dir,
             name: name.to_vec(),
@@ -171,9 +127,7 @@ impl Client {
             flags: (flags & !C_TRUNC & !C_OPEN) | if open.is_some() { C_OPEN } else { 0 },
             open: open.map_or(0, wire_flags),
         };
-        let parent: &[Fid] = if flags & C_TMPFILE == 0 { &[dir] } else { &[] };
-        let made = self.change_names(cred, op, parent).inspect_err(|_| core.dirs.forget(fid));
-        let (attr, created, info) = match made? {
+        let (attr, created, info) = match self.ask(cred, op)? {
             Res::Entry { attr, created, open } => (attr, created, open),
             _ => return Err(Errno::EPROTO),
         };
@@ -202,14 +156,7 @@ impl Client {
 
     /// Gives a file another name.
     pub fn link(&self, cred: &Cred, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
-        let core = self.core();
-        let epoch = core.epoch();
-        core.dirs.may_have(dir, name);
-        let done = self.change_names(cred, Op::Link { fid, dir, name: name.to_vec() }, &[dir])?;
-        match done {
-            Res::Attr { attr } | Res::Entry { attr, .. } => core.settle(attr, epoch),
-            _ => Err(Errno::EPROTO),
-        }
+        self.ask_attr(cred, Op::Link { fid, dir, name: name.to_vec() })
     }
 
     /// Removes a name; attributes of what lost it.
@@ -226,15 +173,12 @@ impl Client {
         let epoch = self.core().epoch();
         let _removal = if rmdir { None } else { Some(self.core().removal(&[(dir, name)])?) };
         let op = Op::Unlink { dir, name: name.to_vec(), rmdir };
-        let attr = attr_of(self.change_names(cred, op, &[dir])?)?;
+        let attr = attr_of(self.ask(cred, op)?)?;
         self.lost_name(attr, epoch)
     }
 
     /// An inode lost a name, maybe its last.
     fn lost_name(&self, attr: Attr, epoch: u64) -> Result<Attr, Errno> {
-        if attr.is_dir() && attr.nlink == 0 {
-            self.core().dirs.forget(attr.fid);
-        }
         if attr.nlink > 0 || attr.is_dir() {
             return self.core().settle(attr, epoch);
         }
@@ -261,12 +205,7 @@ impl Client {
         let epoch = self.core().epoch();
         let _removal = self.core().removal(&[(to_dir, to)])?;
         let op = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), flags };
-        let core = self.core();
-        core.dirs.may_have(to_dir, to);
-        core.dirs.may_have(from_dir, from);
-        let dirs = [from_dir, to_dir];
-        let dirs = if from_dir == to_dir { &dirs[..1] } else { &dirs };
-        match self.change_names(cred, op, dirs)? {
+        match self.ask(cred, op)? {
             Res::Renamed { moved, replaced } => {
                 let replaced = replaced.map(|attr| self.lost_name(attr, epoch)).transpose()?;
                 Ok((self.core().settle(moved, epoch)?, replaced))
@@ -311,10 +250,53 @@ impl Client {
             return Ok(Arc::new(OpenFile::new(self.clone(), inode, HERE, flags)));
         }
         let epoch = self.core().epoch();
+        if let Some(file) = self.open_untold(cred, fid, flags, epoch)? {
+            return Ok(file);
+        }
         match self.ask(cred, Op::Open { fid, flags: wire_flags(flags), handle: 0 })? {
             Res::Opened { attr, open } => self.take_open(cred, &attr, &open, flags, epoch),
             _ => Err(Errno::EPROTO),
         }
+    }
+
+    /// Opens a file under a handle the MDT is told of later, if at all.
+    fn open_untold(
+        &self,
+        cred: &Cred,
+        fid: Fid,
+        flags: OpenFlags,
+        epoch: u64,
+    ) -> Result<Option<Arc<OpenFile>>, Errno> {
+        let core = self.core();
+        if !core.caching() {
+            return Ok(None);
+        }
+        let loaded = core.registry.find(fid).filter(|i| i.st.lock().is_loaded(epoch));
+        let inode = match loaded {
+            Some(inode) => inode,
+            None if flags.write => return Ok(None),
+            None => match self.ask(cred, Op::ReadInline { fid }) {
+                Ok(Res::Inline { attr, data, layout }) => {
+                    let inode = core.registry.get(&attr);
+                    core.take_in(&inode, &attr, place_of(data, layout), epoch)?;
+                    inode
+                }
+                Ok(_) => return Err(Errno::EPROTO),
+                Err(Errno::EINVAL) => return Ok(None),
+                Err(e) => return Err(e),
+            },
+        };
+        let Some(handle) = core.mdt.wb.open(fid, wire_flags(flags)) else { return Ok(None) };
+        {
+            let mut st = inode.st.lock();
+            st.opens += 1;
+            st.handles.push((handle, wire_flags(flags)));
+        }
+        let file = Arc::new(OpenFile::new(self.clone(), inode.clone(), handle, flags));
+        if flags.trunc {
+            core.set_file(cred, &inode, SetAttr::size(0))?;
+        }
+        Ok(Some(file))
     }
 
     /// What the MDT opened becomes an open file.
@@ -406,9 +388,12 @@ impl Client {
             self.core().fsync(&inode, false)?;
         }
         match self.ask(&own_cred(), Op::Sync {})? {
-            Res::Done {} => self.core().mdt.promises.check_fid(fid),
-            _ => Err(Errno::EPROTO),
+            Res::Done {} => {}
+            _ => return Err(Errno::EPROTO),
         }
+        self.core().note_lost();
+        let lost = self.core().lost_dirs.lock().remove(&fid);
+        self.core().mdt.promises.check_fid(fid).and(lost.map_or(Ok(()), Err))
     }
 
     /// Paths of a file from the file system's root, one per link.
@@ -423,9 +408,4 @@ impl Client {
     pub fn status_json(&self) -> Result<Vec<Bytes>, Errno> {
         Ok(vec![self.ask_data(&own_cred(), Op::Status {})?])
     }
-}
-
-/// Whether it can be the name of something in a directory, and is not one of the dots.
-fn is_name(name: &[u8]) -> bool {
-    name.len() <= proto::NAME_MAX && !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/')
 }

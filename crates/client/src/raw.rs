@@ -10,6 +10,7 @@ use proto::{Attr, Errno, Fid, FileKind, Wire};
 use crate::ClientError;
 use crate::counters::Counters;
 use crate::mdt::{Mdt, own_cred};
+use crate::wb::Wb;
 
 /// One session. Never the only one who may cache: it answers no call-backs.
 pub struct MdsSession {
@@ -45,7 +46,11 @@ impl MdsSession {
         let grant = Grant::from_bytes(&session.welcome().data)
             .map_err(|e| fail(net::NetError::Protocol(e.to_string())))?;
         let counters = Arc::new(Counters::default());
-        Ok(MdsSession { mdt: Arc::new(Mdt::new(session, counters, grant.fids, Arc::default())) })
+        let wb = Wb::new(Arc::default(), true, 0);
+        let (flusher, _) = crossbeam_channel::bounded(1);
+        let promises = Arc::default();
+        let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher);
+        Ok(MdsSession { mdt: Arc::new(mdt) })
     }
 
     /// Runs operations as one message; what each answered, up to the first that failed.

@@ -21,6 +21,10 @@ pub struct Stats {
     pub uncommitted_bytes: u64,
     /// Bytes held by read-ahead.
     pub read_ahead_bytes: u64,
+    /// Operations done here that wait to be sent to the MDT.
+    pub waiting_ops: u64,
+    /// Answers of the MDT to such operations that were not as foreseen: defects.
+    pub surprises: u64,
     /// Files with state in memory.
     pub inodes: u64,
 }

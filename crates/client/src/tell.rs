@@ -211,7 +211,9 @@ impl Core {
             let st = inode.st.lock();
             !datasync || st.attr.size != st.size || !self.caching()
         };
-        self.tell(inode, report, true)
+        let done = self.tell(inode, report, true);
+        self.note_lost();
+        done
     }
 
     /// syncfs: everything of this client is durable; the first error met.
@@ -234,8 +236,10 @@ impl Core {
             let done = self.commit(inode).and_then(|()| self.tell(inode, true, false));
             outcome = outcome.and(done);
         }
+        let synced = self.mdt.one(&own_cred(), Op::Sync {});
+        self.note_lost();
         let failed = self.failed.lock().take();
-        match self.mdt.one(&own_cred(), Op::Sync {}) {
+        match synced {
             Ok(Res::Done {}) => {
                 let lost = self.mdt.promises.check_fid(Fid::NONE);
                 outcome.and(failed.map_or(Ok(()), Err)).and(lost)

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 use proto::mds::{Op, Res};
-use proto::{Errno, MAX_BODY};
+use proto::{Errno, Fid, MAX_BODY};
 
 use crate::budget::Held;
 use crate::core::Core;
@@ -21,6 +21,8 @@ use crate::tell::Telling;
 
 /// Threads that send and commit.
 pub(crate) const WORKERS: usize = 4;
+/// The log of metadata is sent at the latest after this long.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// Closes that may wait; more make their callers wait.
 pub(crate) const CLOSES_MAX: usize = 4096;
 /// Closes in one message.
@@ -34,6 +36,8 @@ pub(crate) const TICKS_PER_EXPIRE: u32 = 5;
 pub(crate) enum Task {
     Push(Arc<Inode>),
     Commit(Arc<Inode>),
+    /// The layer above must drop what it caches of a file.
+    Forget(Fid),
     Stop,
 }
 
@@ -74,8 +78,22 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
                 }
                 core.registry.rest(&inode);
             }
+            Task::Forget(fid) => core.announce(|l| l.forget(fid)),
             Task::Stop => return,
         }
+    }
+}
+
+/// Sends the log: when it is long, and all of it within a second; until the client stops.
+pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) {
+    loop {
+        select! {
+            recv(wake) -> _ => {}
+            recv(stop) -> _ => return,
+            default(FLUSH_EVERY) => {}
+        }
+        core.mdt.flush();
+        core.note_lost();
     }
 }
 
@@ -254,6 +272,8 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
         if failed.is_none() && item.reports {
             match results.next() {
                 Some(Res::Attr { attr }) => telling.report_done(core, &attr),
+                // An open the MDT never knew, of a file that was not changed.
+                Some(Res::Done {}) => {}
                 other => {
                     tracing::debug!(fid = %item.inode.fid, error = %failure(other), "close");
                     // Gone: its access time interests nobody.

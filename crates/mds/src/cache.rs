@@ -190,7 +190,7 @@ impl Cache {
             let Some(dent) = &slot.value else { continue };
             index = if *hash == last { index + 1 } else { 0 };
             last = *hash;
-            let at = (hash << keys::COOKIE_SHIFT) | index.min(15);
+            let at = proto::order::cookie(*hash, index);
             if at <= cookie {
                 continue;
             }

@@ -3,6 +3,7 @@
 //! The byte map is in `docs/format.d/mds.md`. Never does: I/O.
 
 use proto::Fid;
+pub use proto::order::{COOKIE_SHIFT, name_hash};
 
 /// Inodes: `i` FID.
 pub const INODE: u8 = b'i';
@@ -105,35 +106,9 @@ pub fn parse_entry(key: &[u8]) -> Option<(Fid, u64, &[u8])> {
     Some((dir, hash, key.get(25..)?))
 }
 
-/// Position of a name in its directory: 59 bits, never 0 (FNV-1a 64 with a finaliser; persisted).
-pub fn name_hash(name: &[u8]) -> u64 {
-    let mut h = 0xcbf2_9ce4_8422_2325u64;
-    for b in name {
-        h = (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    h ^= h >> 32;
-    h = h.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    h ^= h >> 32;
-    (h >> 5).max(1)
-}
-
-/// Bits of a cookie that tell entries of equal hash apart.
-pub const COOKIE_SHIFT: u32 = 4;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn golden_hashes() {
-        // Persisted: entries would be lost if these ever changed.
-        let set: std::collections::HashSet<u64> =
-            (0..200_000).map(|i| name_hash(format!("file.{i}").as_bytes())).collect();
-        assert_eq!(set.len(), 200_000);
-        assert!(set.iter().all(|h| *h > 0 && *h < 1 << 59));
-        assert_eq!(name_hash(b"a"), GOLDEN_A);
-    }
-    const GOLDEN_A: u64 = 105_762_614_226_043_771;
 
     #[test]
     fn keys_read_back() {

@@ -13,6 +13,7 @@ pub mod lov;
 pub mod mds;
 pub mod mgs;
 pub mod ops;
+pub mod order;
 pub mod oss;
 pub mod wire;
 

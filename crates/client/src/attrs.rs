@@ -1,0 +1,97 @@
+//! Attributes of inodes, as the MDT would tell them once all that waits here has reached it.
+//!
+//! Role: the newest version wins, whichever way it came. Assumptions: as [`crate::names`]. Bounded
+//! by [`MAX_ATTRS`]: those nobody used lately go first. Never does: I/O.
+
+use std::collections::HashMap;
+
+use proto::{Attr, Fid};
+
+/// Inodes whose attributes are kept (invariant 8).
+pub(crate) const MAX_ATTRS: usize = 200_000;
+
+/// What is known of one inode.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) attr: Attr,
+    /// Bytes of inline data the MDT holds, if known.
+    pub(crate) inline: Option<u64>,
+    /// Target of a symlink, if known.
+    pub(crate) target: Option<Box<[u8]>>,
+    used: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Attrs {
+    map: HashMap<Fid, Known>,
+    /// Counts inodes that went: what was asked before must not bring them back.
+    pub(crate) removals: u64,
+}
+
+impl Attrs {
+    pub(crate) fn get(&mut self, fid: Fid) -> Option<&Attr> {
+        self.edit(fid).map(|k| &k.attr)
+    }
+
+    pub(crate) fn edit(&mut self, fid: Fid) -> Option<&mut Known> {
+        let known = self.map.get_mut(&fid)?;
+        known.used = true;
+        Some(known)
+    }
+
+    /// A new inode.
+    pub(crate) fn born(&mut self, attr: Attr, target: &[u8]) {
+        let target = (!target.is_empty()).then(|| target.into());
+        self.map.insert(attr.fid, Known { inline: Some(0), target, used: true, attr });
+    }
+
+    /// An answer told attributes; `removals` as it was when it was asked.
+    pub(crate) fn learn(&mut self, attr: &Attr, removals: u64) {
+        if attr.nlink == 0 {
+            return self.forget(attr.fid);
+        }
+        match self.map.get_mut(&attr.fid) {
+            Some(known) if attr.version < known.attr.version => {}
+            Some(known) => {
+                if attr.version != known.attr.version {
+                    known.inline = None;
+                }
+                known.attr = attr.clone();
+                known.used = true;
+            }
+            None if removals == self.removals => {
+                let known = Known { attr: attr.clone(), inline: None, target: None, used: true };
+                self.map.insert(attr.fid, known);
+            }
+            None => {}
+        }
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn forget(&mut self, fid: Fid) {
+        self.map.remove(&fid);
+    }
+
+    /// Nothing is known of any inode any more.
+    pub(crate) fn clear(&mut self) {
+        self.removals += 1;
+        self.map.clear();
+    }
+
+    /// The inode is gone.
+    pub(crate) fn removed(&mut self, fid: Fid) {
+        self.removals += 1;
+        self.map.remove(&fid);
+    }
+
+    /// Keeps within the limit.
+    pub(crate) fn shrink(&mut self) {
+        if self.map.len() > MAX_ATTRS {
+            self.map.retain(|_, k| std::mem::take(&mut k.used));
+        }
+        if self.map.len() > MAX_ATTRS {
+            self.map.clear();
+        }
+    }
+}

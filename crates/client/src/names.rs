@@ -1,0 +1,251 @@
+//! Names of directories: present, absent, and how far a listing is known.
+//!
+//! Role: what the MDT would say of a name once all that waits here has reached it. Assumptions: the
+//! caller holds the lock of [`crate::wb`], and asks only while it holds the lease. Bounded by
+//! [`MAX_NAMES`]: directories nobody used lately go first. Never does: I/O.
+
+use std::collections::{BTreeMap, HashMap};
+
+use proto::order::{COOKIE_SHIFT, cookie, name_hash};
+use proto::{Fid, FileKind};
+
+/// Names kept over all directories (invariant 8).
+pub(crate) const MAX_NAMES: usize = 400_000;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// An inode.
+    Is(Fid, FileKind),
+    /// Nothing.
+    Absent,
+    /// Only the MDT knows.
+    Unknown,
+}
+
+/// One directory.
+#[derive(Debug, Default)]
+struct Dir {
+    /// None: known to be absent.
+    list: BTreeMap<(u64, Box<[u8]>), Option<(Fid, FileKind)>>,
+    /// Every entry up to this cookie is in the list; u64::MAX: all.
+    filled: u64,
+    /// Counts changes of names.
+    changes: u64,
+    /// Look-ups the list could not answer.
+    misses: u32,
+    used: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    dirs: HashMap<Fid, Dir>,
+    parents: HashMap<Fid, Fid>,
+    count: usize,
+}
+
+/// A page of a listing.
+pub(crate) struct Page {
+    /// Cookie, name, inode.
+    pub(crate) entries: Vec<(u64, Vec<u8>, Fid, FileKind)>,
+    /// Nothing follows.
+    pub(crate) end: bool,
+}
+
+impl Dir {
+    /// Whether every entry of this hash is in the list.
+    fn covers(&self, hash: u64) -> bool {
+        self.filled == u64::MAX || hash < self.filled >> COOKIE_SHIFT
+    }
+}
+
+impl Names {
+    /// What a name stands for.
+    pub(crate) fn find(&mut self, dir: Fid, name: &[u8]) -> Found {
+        let Some(d) = self.dirs.get_mut(&dir) else { return Found::Unknown };
+        d.used = true;
+        let hash = name_hash(name);
+        match d.list.get(&(hash, name.into())) {
+            Some(Some((fid, kind))) => Found::Is(*fid, *kind),
+            Some(None) => Found::Absent,
+            None if d.covers(hash) => Found::Absent,
+            None => Found::Unknown,
+        }
+    }
+
+    /// Whether anything is known of a directory's names.
+    pub(crate) fn has(&self, dir: Fid) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
+    /// Counts look-ups that had to be asked; how many there were.
+    pub(crate) fn missed(&mut self, dir: Fid) -> u32 {
+        let d = self.dirs.entry(dir).or_default();
+        d.misses += 1;
+        d.misses
+    }
+
+    /// A number that moves when names of the directory change.
+    pub(crate) fn changes(&self, dir: Fid) -> u64 {
+        self.dirs.get(&dir).map_or(0, |d| d.changes)
+    }
+
+    /// A new and empty directory.
+    pub(crate) fn born(&mut self, dir: Fid, parent: Fid) {
+        self.forget(dir);
+        self.dirs.insert(dir, Dir { filled: u64::MAX, used: true, ..Dir::default() });
+        self.parents.insert(dir, parent);
+    }
+
+    /// A name stands for this, or (None) for nothing. `changed`: it was not so before.
+    pub(crate) fn set(
+        &mut self,
+        dir: Fid,
+        name: &[u8],
+        is: Option<(Fid, FileKind)>,
+        changed: bool,
+    ) {
+        let d = self.dirs.entry(dir).or_default();
+        d.used = true;
+        d.changes += u64::from(changed);
+        let key = (name_hash(name), name.into());
+        if let Some((fid, FileKind::Dir)) = is {
+            self.parents.insert(fid, dir);
+        }
+        let had = if is.is_none() && d.covers(key.0) {
+            d.list.remove(&key).map(|_| 0)
+        } else {
+            d.list.insert(key, is).map(|_| 1)
+        };
+        match (had, is) {
+            (Some(0), _) => self.count -= 1,
+            (None, None) if d.covers(name_hash(name)) => {}
+            (None, _) => self.count += 1,
+            _ => {}
+        }
+    }
+
+    /// A page the MDT gave, that begins after `from`; ignored unless it continues what is known.
+    pub(crate) fn fill(
+        &mut self,
+        dir: Fid,
+        from: u64,
+        entries: impl Iterator<Item = (u64, Vec<u8>, Fid, FileKind)>,
+        end: bool,
+    ) {
+        let d = self.dirs.entry(dir).or_default();
+        d.used = true;
+        let goes_on = from <= d.filled;
+        let mut upto = from;
+        for (at, name, fid, kind) in entries {
+            upto = at;
+            if kind == FileKind::Dir {
+                self.parents.insert(fid, dir);
+            }
+            let old = d.list.insert((name_hash(&name), name.into()), Some((fid, kind)));
+            self.count += usize::from(old.is_none());
+        }
+        if goes_on {
+            d.filled = if end { u64::MAX } else { d.filled.max(upto) };
+        }
+    }
+
+    /// Whether a page after this cookie continues what is known.
+    pub(crate) fn continues(&self, dir: Fid, from: u64) -> bool {
+        from <= self.dirs.get(&dir).map_or(0, |d| d.filled)
+    }
+
+    /// Entries after a cookie, at most `max`; None when they are not all known.
+    pub(crate) fn page(&mut self, dir: Fid, from: u64, max: usize) -> Option<Page> {
+        let d = self.dirs.get_mut(&dir)?;
+        d.used = true;
+        if from >= d.filled && d.filled != u64::MAX {
+            return None;
+        }
+        let start = (from >> COOKIE_SHIFT, Box::default());
+        let (mut entries, mut last, mut index) = (Vec::new(), 0, 0);
+        for ((hash, name), is) in d.list.range(start..) {
+            let Some((fid, kind)) = is else { continue };
+            index = if *hash == last { index + 1 } else { 0 };
+            last = *hash;
+            let at = cookie(*hash, index);
+            if at <= from {
+                continue;
+            }
+            if at > d.filled {
+                break;
+            }
+            if entries.len() == max {
+                return Some(Page { entries, end: false });
+            }
+            entries.push((at, name.to_vec(), *fid, *kind));
+        }
+        let end = d.filled == u64::MAX;
+        // An empty page would look like the end.
+        (end || !entries.is_empty()).then_some(Page { entries, end })
+    }
+
+    /// Whether a directory holds nothing; None: not known.
+    pub(crate) fn is_empty(&self, dir: Fid) -> Option<bool> {
+        let d = self.dirs.get(&dir)?;
+        if d.list.values().any(Option::is_some) {
+            return Some(false);
+        }
+        (d.filled == u64::MAX).then_some(true)
+    }
+
+    /// The parent of a directory.
+    pub(crate) fn parent(&self, dir: Fid) -> Option<Fid> {
+        self.parents.get(&dir).copied()
+    }
+
+    /// A directory was found under `..`.
+    pub(crate) fn set_parent(&mut self, dir: Fid, parent: Fid) {
+        self.parents.insert(dir, parent);
+    }
+
+    /// Nothing is known of a directory any more.
+    pub(crate) fn forget(&mut self, dir: Fid) {
+        if let Some(d) = self.dirs.remove(&dir) {
+            self.count -= d.list.len();
+        }
+        self.parents.remove(&dir);
+    }
+
+    /// Nothing is known of a name any more.
+    pub(crate) fn forget_name(&mut self, dir: Fid, name: &[u8]) {
+        let Some(d) = self.dirs.get_mut(&dir) else { return };
+        let hash = name_hash(name);
+        d.changes += 1;
+        if d.covers(hash) {
+            // Not even up to the first cookie this name may have.
+            d.filled = (hash << COOKIE_SHIFT) - 1;
+        }
+        if d.list.remove(&(hash, name.into())).is_some() {
+            self.count -= 1;
+        }
+    }
+
+    /// Keeps within the limit.
+    pub(crate) fn shrink(&mut self) {
+        if self.count <= MAX_NAMES && self.parents.len() <= MAX_NAMES {
+            return;
+        }
+        let count = &mut self.count;
+        self.dirs.retain(|_, d| {
+            let keep = std::mem::take(&mut d.used);
+            *count -= if keep { 0 } else { d.list.len() };
+            keep
+        });
+        if self.count > MAX_NAMES {
+            *self = Names::default();
+            return;
+        }
+        let dirs = &self.dirs;
+        self.parents.retain(|dir, _| dirs.contains_key(dir));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! Metadata write-back: what is known of names and attributes, and what was done here and waits to
+//! be told to the MDT.
+//!
+//! Role: while this client holds the lease, operations on what is known are answered here; changes
+//! are made here first ([`apply`]), logged ([`log`]) and sent in order, many in one message
+//! ([`send`]). The log goes in front of everything else that is sent, and nothing is sent while an
+//! answer to a part of it is outstanding, so that the MDT sees one order (invariant 2).
+//! Assumptions: one lock, held for look-ups and never over a message. Never does: permissions, data.
+
+mod apply;
+mod log;
+mod opens;
+mod send;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use parking_lot::{Condvar, Mutex};
+use proto::mds::{Op, Res};
+use proto::{Attr, Errno, Fid, FileKind};
+
+use crate::attrs::Attrs;
+use crate::names::{Found, Names};
+use log::Log;
+use opens::Opens;
+
+/// Bytes of the MDT's store a change may take, beside its names and data.
+const CHANGE_BYTES: u64 = 1024;
+/// The MDT's space that is left to it, in bytes: changes that could reach into it are asked for one
+/// by one, so that a refusal is heard at once. Above the reserve of the MDT
+/// (`MdtOptions::reserve_bytes`) by what others may take while its figure travels.
+const ROOM_KEPT: u64 = 128 << 20;
+/// What one free inode of statfs stands for at the MDT, in bytes.
+const INODE_BYTES: u64 = 1024;
+/// Failures kept until somebody asks (invariant 8).
+const MAX_LOST: usize = 4096;
+
+/// Operations that the MDT refused, or that were lost, after they had been answered here.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) fids: Vec<Fid>,
+    pub(crate) errno: Errno,
+}
+
+/// What one lock guards.
+pub(crate) struct Tree {
+    pub(crate) names: Names,
+    pub(crate) attrs: Attrs,
+    pub(crate) opens: Opens,
+    pub(crate) log: Log,
+    /// Inodes that operations on their way to the MDT change.
+    busy: HashMap<Fid, u32>,
+    /// A part of the log was sent and is not answered.
+    in_flight: bool,
+    /// Changes when everything known is dropped.
+    epoch: u64,
+    /// Bytes that changes may still take at the MDT before it is asked again.
+    room: u64,
+    /// What it said last.
+    free: u64,
+    pub(crate) dom_limit: u64,
+    lost: Vec<Lost>,
+    /// Answers that were not as foreseen.
+    pub(crate) surprises: u64,
+}
+
+/// See the module.
+pub(crate) struct Wb {
+    tree: Mutex<Tree>,
+    changed: Condvar,
+    sole: Arc<AtomicBool>,
+    never: bool,
+}
+
+/// What was so when something was asked.
+struct Note {
+    epoch: u64,
+    removals: u64,
+    /// Of the directory concerned.
+    changes: u64,
+    /// A rename between two names of one inode, which does nothing.
+    idle: bool,
+}
+
+impl Wb {
+    /// Nothing known; `sole` is the lease, `never`: as if it were never held.
+    pub(crate) fn new(sole: Arc<AtomicBool>, never: bool, dom_limit: u64) -> Wb {
+        let tree = Tree {
+            names: Names::default(),
+            attrs: Attrs::default(),
+            opens: Opens::default(),
+            log: Log::default(),
+            busy: HashMap::new(),
+            in_flight: false,
+            epoch: 1,
+            room: 0,
+            free: 0,
+            dom_limit,
+            lost: Vec::new(),
+            surprises: 0,
+        };
+        Wb { tree: Mutex::new(tree), changed: Condvar::new(), sole, never }
+    }
+
+    /// Whether names and attributes may be kept and changed here.
+    fn may(&self) -> bool {
+        !self.never && self.sole.load(SeqCst)
+    }
+
+    /// Nothing is known any more; what was logged stays.
+    pub(crate) fn forget_all(&self) {
+        self.tree.lock().forget_all();
+    }
+
+    /// The lease was lost with all that was not told.
+    pub(crate) fn lose(&self) {
+        let mut tree = self.tree.lock();
+        while !tree.log.is_empty() {
+            for entry in tree.log.take() {
+                tree.failed_later(&entry.op, Errno::EIO);
+            }
+        }
+        tree.forget_all();
+    }
+
+    /// A file changed elsewhere.
+    pub(crate) fn forget(&self, fid: Fid) {
+        let mut tree = self.tree.lock();
+        tree.names.forget(fid);
+        tree.attrs.forget(fid);
+    }
+
+    /// The MDT restarted: it knows of no opens and grants other limits.
+    pub(crate) fn restarted(&self, dom_limit: u64) {
+        let mut tree = self.tree.lock();
+        tree.forget_all();
+        tree.opens.untell();
+        tree.dom_limit = dom_limit;
+    }
+
+    /// Failures nobody was told of yet.
+    pub(crate) fn take_lost(&self) -> Vec<Lost> {
+        std::mem::take(&mut self.tree.lock().lost)
+    }
+
+    /// Opens a file without telling the MDT; None when that is not possible. For writing the
+    /// MDT must hold its data: it marks files whose objects are written.
+    pub(crate) fn open(&self, fid: Fid, flags: u32) -> Option<u64> {
+        let mut tree = self.tree.lock();
+        if !self.may() || tree.busy.contains_key(&fid) {
+            return None;
+        }
+        let attr = tree.attrs.get(fid)?;
+        let fits = flags & proto::mds::O_WRITE == 0 || apply::plain_inline(attr);
+        fits.then(|| tree.opens.begin(fid, flags))
+    }
+
+    /// Closes a file the MDT was not told of; false: it was.
+    pub(crate) fn close(&self, fid: Fid, handle: u64) -> bool {
+        let mut tree = self.tree.lock();
+        let own = tree.opens.is_own(fid, handle) && !tree.busy.contains_key(&fid);
+        if own {
+            tree.opens.end(fid, handle);
+        }
+        own
+    }
+
+    /// Operations waiting, and surprises so far; for tests and statistics.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        let tree = self.tree.lock();
+        (tree.log.len() as u64, tree.surprises)
+    }
+}
+
+impl Tree {
+    fn forget_all(&mut self) {
+        self.names = Names::default();
+        self.attrs.clear();
+        self.epoch += 1;
+        (self.room, self.free) = (0, 0);
+    }
+
+    fn child(&mut self, dir: Fid, name: &[u8]) -> Option<Fid> {
+        match self.names.find(dir, name) {
+            Found::Is(fid, _) => Some(fid),
+            _ => None,
+        }
+    }
+
+    /// Inodes an operation changes.
+    fn touched(&mut self, op: &Op) -> Vec<Fid> {
+        let named = match op {
+            Op::Create { dir, name, .. } | Op::Unlink { dir, name, .. } => {
+                vec![Some(*dir), self.child(*dir, name)]
+            }
+            Op::Rename { from_dir, from, to_dir, to, .. } => {
+                let children = (self.child(*from_dir, from), self.child(*to_dir, to));
+                vec![Some(*from_dir), Some(*to_dir), children.0, children.1]
+            }
+            Op::Link { fid, dir, .. } => vec![Some(*fid), Some(*dir)],
+            Op::Open { fid, flags, .. } if flags & proto::mds::O_WRITE != 0 => vec![Some(*fid)],
+            Op::SetAttr { fid, .. }
+            | Op::Close { fid, .. }
+            | Op::Report { fid, .. }
+            | Op::WriteInline { fid, .. }
+            | Op::BeginWrite { fid, .. }
+            | Op::DropInline { fid, .. }
+            | Op::SetLayout { fid, .. }
+            | Op::SetXattr { fid, .. }
+            | Op::RemoveXattr { fid, .. } => vec![Some(*fid)],
+            _ => Vec::new(),
+        };
+        let mut fids: Vec<Fid> = named.into_iter().flatten().collect();
+        fids.sort_unstable();
+        fids.dedup();
+        fids
+    }
+
+    /// The directory whose names an operation asks for.
+    fn asks_names(op: &Op) -> Option<Fid> {
+        match op {
+            Op::Lookup { dir, .. } | Op::ReadDir { dir, .. } => Some(*dir),
+            _ => None,
+        }
+    }
+
+    fn note(&mut self, op: &Op) -> Note {
+        let changes = Tree::asks_names(op).map_or(0, |dir| self.names.changes(dir));
+        let idle = match op {
+            Op::Rename { from_dir, from, to_dir, to, .. } => {
+                let moved = self.child(*from_dir, from);
+                moved.is_some() && moved == self.child(*to_dir, to)
+            }
+            _ => false,
+        };
+        Note { epoch: self.epoch, removals: self.attrs.removals, changes, idle }
+    }
+
+    /// Takes in what the MDT said to something that went there.
+    fn learn(&mut self, op: &Op, res: &Res, note: &Note) {
+        if note.epoch != self.epoch {
+            return self.doubt(op);
+        }
+        let same = |t: &Tree, dir: Fid| t.names.changes(dir) == note.changes;
+        let learn = |t: &mut Tree, attr: &Attr| t.attrs.learn(attr, note.removals);
+        match (op, res) {
+            (Op::Lookup { dir, name }, Res::Entry { attr, .. }) => {
+                learn(self, attr);
+                match &name[..] {
+                    b"." => {}
+                    b".." => self.names.set_parent(*dir, attr.fid),
+                    _ if same(self, *dir) => {
+                        self.names.set(*dir, name, Some((attr.fid, attr.kind())), false);
+                    }
+                    _ => {}
+                }
+            }
+            (Op::Lookup { dir, name }, Res::Failed { errno })
+                if i32::from(*errno) == Errno::ENOENT.0 && same(self, *dir) =>
+            {
+                self.names.set(*dir, name, None, false);
+            }
+            (Op::ReadDir { dir, cookie, .. }, Res::Entries { entries, end }) => {
+                entries.0.iter().filter_map(|e| e.attr.as_ref()).for_each(|a| learn(self, a));
+                if same(self, *dir) {
+                    let of = entries.0.iter().map(|e| (e.cookie, e.name.clone(), e.fid, e.kind));
+                    self.names.fill(*dir, *cookie, of, *end);
+                }
+            }
+            (Op::Create { dir, name, .. }, Res::Entry { attr, created, .. }) => {
+                learn(self, attr);
+                if *created && attr.is_dir() && !self.names.has(attr.fid) {
+                    self.names.born(attr.fid, *dir);
+                }
+                if !name.is_empty() {
+                    let is = Some((attr.fid, attr.kind()));
+                    self.names.set(*dir, name, is, *created);
+                }
+            }
+            (Op::Unlink { dir, name, .. }, Res::Attr { attr }) => {
+                self.names.set(*dir, name, None, true);
+                self.lost_link(attr, note);
+            }
+            (
+                Op::Rename { from_dir, from, to_dir, to, flags },
+                Res::Renamed { moved, replaced },
+            ) => {
+                learn(self, moved);
+                let of = |a: &Attr| Some((a.fid, a.kind()));
+                let swap = flags & proto::mds::RN_EXCHANGE != 0;
+                // Two names of one inode: nothing happened.
+                if note.idle {
+                    return;
+                }
+                let back = replaced.as_ref().filter(|_| swap).and_then(of);
+                self.names.set(*from_dir, from, back, true);
+                self.names.set(*to_dir, to, of(moved), true);
+                if let Some(a) = replaced {
+                    if swap { learn(self, a) } else { self.lost_link(a, note) }
+                }
+            }
+            (Op::Link { dir, name, .. }, Res::Attr { attr }) => {
+                learn(self, attr);
+                self.names.set(*dir, name, Some((attr.fid, attr.kind())), true);
+            }
+            (Op::ReadLink { fid }, Res::Data { data }) => {
+                if let Some(known) = self.attrs.edit(*fid) {
+                    known.target = Some(data[..].into());
+                }
+            }
+            (Op::ReadInline { .. }, Res::Inline { attr, data, .. }) => {
+                learn(self, attr);
+                if let Some(known) = self.attrs.edit(attr.fid)
+                    && known.attr.version == attr.version
+                {
+                    known.inline = data.as_ref().map(|d| d.len() as u64);
+                }
+            }
+            (Op::Statfs {}, Res::Statfs { files_free, .. }) => self.learn_room(*files_free),
+            (_, Res::Attr { attr }) | (_, Res::Opened { attr, .. }) => learn(self, attr),
+            (_, Res::Layout { attr, .. }) => learn(self, attr),
+            (op, Res::Failed { .. }) => self.doubt(op),
+            _ => {}
+        }
+        self.names.shrink();
+        self.attrs.shrink();
+    }
+
+    fn lost_link(&mut self, attr: &Attr, note: &Note) {
+        if attr.nlink > 0 && attr.kind() != FileKind::Dir {
+            return self.attrs.learn(attr, note.removals);
+        }
+        self.attrs.removed(attr.fid);
+        self.names.forget(attr.fid);
+    }
+
+    /// An operation failed at the MDT: what was believed of what it names may be wrong.
+    fn doubt(&mut self, op: &Op) {
+        match op {
+            Op::Create { dir, name, .. }
+            | Op::Unlink { dir, name, .. }
+            | Op::Lookup { dir, name }
+            | Op::Link { dir, name, .. } => self.names.forget_name(*dir, name),
+            Op::Rename { from_dir, from, to_dir, to, .. } => {
+                self.names.forget_name(*from_dir, from);
+                self.names.forget_name(*to_dir, to);
+            }
+            _ => {}
+        }
+        for fid in self.touched(op) {
+            self.attrs.forget(fid);
+        }
+        match op {
+            Op::GetAttr { fid } | Op::ReadInline { fid } => self.attrs.forget(*fid),
+            _ => {}
+        }
+    }
+
+    fn learn_room(&mut self, files_free: u64) {
+        let free = files_free.saturating_mul(INODE_BYTES);
+        // The same figure was measured before what was done since.
+        if free != self.free {
+            self.free = free;
+            let waiting = self.log.len() as u64 * CHANGE_BYTES + 2 * self.log.bytes() as u64;
+            self.room = free.saturating_sub(ROOM_KEPT + waiting);
+        }
+    }
+
+    /// An operation that was answered here failed afterwards (invariant 6).
+    fn failed_later(&mut self, op: &Op, errno: Errno) {
+        let fids = self.touched(op);
+        let mut fids = fids;
+        if let Op::Create { fid, .. } = op {
+            fids.push(*fid);
+            self.attrs.forget(*fid);
+            self.names.forget(*fid);
+        }
+        tracing::warn!(op = op.verb(), ?fids, error = %errno, "an operation answered before has failed");
+        self.doubt(op);
+        if self.lost.len() < MAX_LOST {
+            self.lost.push(Lost { fids, errno });
+        }
+    }
+}

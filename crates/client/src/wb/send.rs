@@ -1,0 +1,516 @@
+//! What goes to the MDT, and when.
+//!
+//! Role: every compound passes here: what can be done here is, the rest goes with the log in front.
+//! A message that carries a part of the log keeps all others back until it is answered. Operations
+//! that may wait for long at the MDT never carry the log. Never does: interpret data.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use proto::attr::TimeSpec;
+use proto::mds::*;
+use proto::wire::List;
+use proto::{Errno, Fid, Wire, ops};
+
+use super::apply::Local;
+use super::log::{BATCH_OPS, Entry, cred_of};
+use super::{Lost, Note, Tree};
+use crate::mdt::{Mdt, own_cred, results};
+use crate::names::Found;
+
+/// Look-ups of a directory that had to be asked before all of it is.
+const MISSES: u32 = 3;
+/// Bytes of a listing that is asked for ahead.
+const LISTING: u32 = 256 << 10;
+/// Opens told in one message.
+const TELL_OPENS: usize = 128;
+
+/// The time an operation done here carries.
+fn own_time() -> TimeSpec {
+    SystemTime::now().into()
+}
+
+/// Whether the MDT may take its time: for a commit, or for somebody else.
+fn waits(op: &Op) -> bool {
+    matches!(op, Op::BeginWrite { .. } | Op::Sync {} | Op::Lock { .. })
+        || matches!(op, Op::Open { flags, .. } if flags & O_WRITE != 0)
+}
+
+/// Whether the MDT must know of open files first.
+fn needs_opens(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unlink { .. } | Op::Rename { .. } | Op::BeginWrite { .. } | Op::DropInline { .. }
+    )
+}
+
+fn looks(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Lookup { .. }
+            | Op::GetAttr { .. }
+            | Op::ReadDir { .. }
+            | Op::ReadLink { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+    )
+}
+
+/// How the log keeps an operation that was done here.
+fn logged(op: Op) -> Op {
+    match op {
+        // Another's name there now would be a conflict, not a success.
+        Op::Create { dir, name, fid, mode, umask, rdev, target, .. } => {
+            Op::Create { dir, name, fid, mode, umask, rdev, target, flags: C_EXCL, open: 0 }
+        }
+        Op::Close { fid, report: Some(report), .. } => Op::Report { fid, report },
+        op => op,
+    }
+}
+
+impl Mdt {
+    /// Runs a compound: here as far as possible, the rest at the MDT; results up to the first
+    /// failure (which is among them).
+    pub(crate) fn compound(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
+        let mut done = Vec::new();
+        let mut left = ops.into_iter();
+        while let Some(op) = left.next() {
+            match self.here(cred, op) {
+                Ok(res) => {
+                    let failed = matches!(res, Res::Failed { .. });
+                    done.push(res);
+                    if failed {
+                        return Ok(done);
+                    }
+                }
+                Err(op) => {
+                    let rest = std::iter::once(op).chain(left).collect();
+                    done.extend(self.there(cred, rest)?);
+                    return Ok(done);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does an operation here, or gives it back.
+    fn here(&self, cred: &Cred, op: Op) -> Result<Res, Op> {
+        if !self.wb.may() {
+            return Err(op);
+        }
+        let mut asked = 0;
+        loop {
+            let mut tree = self.wb.tree.lock();
+            if !self.wb.may() {
+                return Err(op);
+            }
+            if !looks(&op) {
+                if tree.log.is_full() {
+                    drop(tree);
+                    self.flush();
+                    continue;
+                }
+                if tree.is_busy(&[&op]) {
+                    self.wb.changed.wait(&mut tree);
+                    continue;
+                }
+            }
+            let now = own_time();
+            match tree.apply(cred, &op, now) {
+                Local::Known(res) => return Ok(res),
+                Local::Fails(e) => return Ok(Res::Failed { errno: e.0 as u16 }),
+                Local::Changed(res) => {
+                    let was_long = tree.log.is_long();
+                    tree.log.push(Entry { cred: cred.clone(), op: logged(op), at: now });
+                    tree.names.shrink();
+                    tree.attrs.shrink();
+                    if !was_long && tree.log.is_long() {
+                        self.wake_flusher();
+                    }
+                    return Ok(res);
+                }
+                Local::Ask => {}
+            }
+            // What a name stands for decides what else is concerned.
+            let unknown = match &op {
+                Op::Unlink { dir, name, .. } => Some((*dir, name)),
+                Op::Rename { from_dir, from, .. } if !tree.knows(*from_dir, from) => {
+                    Some((*from_dir, from))
+                }
+                Op::Rename { to_dir, to, .. } => Some((*to_dir, to)),
+                _ => None,
+            };
+            if let Op::ReadDir { dir, cookie, flags, .. } = &op
+                && asked == 0
+                && tree.names.continues(*dir, *cookie)
+            {
+                asked = 1;
+                let plus = if *cookie == 0 { RD_PLUS } else { *flags };
+                let (dir, cookie, max_bytes) = (*dir, *cookie, LISTING);
+                drop(tree);
+                let ahead = Op::ReadDir { dir, cookie, max_bytes, flags: plus };
+                if self.there(cred, vec![ahead]).is_err() {
+                    return Err(op);
+                }
+                continue;
+            }
+            let Some((dir, name)) = unknown.filter(|(d, n)| asked < 2 && !tree.knows(*d, n)) else {
+                return Err(op);
+            };
+            let look = Op::Lookup { dir, name: name.clone() };
+            drop(tree);
+            asked += 1;
+            if self.there(cred, vec![look]).is_err() {
+                return Err(op);
+            }
+        }
+    }
+
+    /// Sends operations, with the log in front.
+    fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
+        let alone = ops.len() > 1 || ops.iter().any(waits);
+        let refs: Vec<&Op> = ops.iter().collect();
+        let mut tree = self.wb.tree.lock();
+        let (front, cred) = loop {
+            if tree.in_flight || tree.is_busy(&refs) {
+                self.wb.changed.wait(&mut tree);
+                continue;
+            }
+            if tree.log.is_empty() {
+                break (Vec::new(), cred.clone());
+            }
+            if !alone && tree.log.len() <= BATCH_OPS {
+                let front = tree.log.take();
+                if tree.log.is_empty()
+                    && let Some(cred) = cred_of(&front, ops.first().map(|op| (cred, op)))
+                {
+                    break (front, cred);
+                }
+                tree.log.untake(front);
+            }
+            drop(tree);
+            self.flush_once();
+            tree = self.wb.tree.lock();
+        };
+        let may = self.wb.may();
+        let opens = tree.tell_opens(&refs);
+        let asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
+        let notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
+        let busy = tree.make_busy(&refs);
+        drop(refs);
+        let ops: Vec<Op> = ops.into_iter().map(|op| tree.closing(op)).collect();
+        tree.in_flight = !front.is_empty();
+        drop(tree);
+
+        let now = own_time();
+        let at = if front.is_empty() { Vec::new() } else { front.iter().map(|e| e.at).collect() };
+        let mut message = Message { cred, at, ops: Vec::new(), goes_on: !alone };
+        message.ops.extend(front.iter().map(|e| e.op.clone()));
+        message.ops.extend(opens.iter().map(|(op, ..)| op.clone()));
+        message.ops.extend(ops.iter().cloned());
+        message.ops.extend(asks.iter().map(|(op, _)| op.clone()));
+        if !message.at.is_empty() {
+            message.at.resize(message.ops.len(), now);
+        }
+        let answer = self.send(message);
+
+        let mut tree = self.wb.tree.lock();
+        let outcome = answer.map(|results| {
+            let mut results = results.into_iter();
+            tree.settle(&front, &mut results);
+            let mut refused = None;
+            for (_, fid, handle, flags) in &opens {
+                match results.next() {
+                    Some(Res::Opened { .. }) => tree.opens.told(*fid, *handle, *flags),
+                    Some(res) => refused = Some(res),
+                    None => {}
+                }
+            }
+            if let Some(res) = refused.filter(|_| alone) {
+                return vec![res];
+            }
+            let mut own = Vec::new();
+            for (op, note) in ops.iter().zip(&notes) {
+                let Some(res) = results.next() else { break };
+                tree.note_open(op, &res);
+                if may && self.wb.may() {
+                    tree.learn(op, &res, note);
+                }
+                own.push(res);
+            }
+            for (op, note) in &asks {
+                if let Some(res) = results.next()
+                    && self.wb.may()
+                {
+                    tree.learn(op, &res, note);
+                }
+            }
+            own
+        });
+        if let Err(e) = &outcome {
+            // Whether it was done is not known.
+            front.iter().for_each(|entry| tree.failed_later(&entry.op, *e));
+            ops.iter().for_each(|op| tree.doubt(op));
+        }
+        tree.in_flight &= front.is_empty();
+        tree.end_busy(&busy);
+        drop(tree);
+        self.wb.changed.notify_all();
+        outcome
+    }
+
+    /// Sends the whole log.
+    pub(crate) fn flush(&self) {
+        while self.flush_once() {}
+    }
+
+    /// Sends a part of the log; whether there was any.
+    fn flush_once(&self) -> bool {
+        let mut tree = self.wb.tree.lock();
+        while tree.in_flight {
+            self.wb.changed.wait(&mut tree);
+        }
+        if tree.log.is_empty() {
+            return false;
+        }
+        let front = tree.log.take();
+        tree.in_flight = true;
+        let room = Op::Statfs {};
+        let note = tree.note(&room);
+        drop(tree);
+        let mut message = Message {
+            cred: cred_of(&front, None).unwrap_or_else(own_cred),
+            at: front.iter().map(|e| e.at).collect(),
+            ops: front.iter().map(|e| e.op.clone()).collect(),
+            goes_on: true,
+        };
+        message.ops.push(room.clone());
+        message.at.push(own_time());
+        let answer = self.send(message);
+        let mut tree = self.wb.tree.lock();
+        match answer {
+            Ok(results) => {
+                let mut results = results.into_iter();
+                tree.settle(&front, &mut results);
+                if let Some(res) = results.next() {
+                    tree.learn(&room, &res, &note);
+                }
+            }
+            Err(e) => front.iter().for_each(|entry| tree.failed_later(&entry.op, e)),
+        }
+        tree.in_flight = false;
+        drop(tree);
+        self.wb.changed.notify_all();
+        true
+    }
+
+    /// Sends without looking for what could be done here.
+    fn send(&self, message: Message) -> Result<Vec<Res>, Errno> {
+        let sent = message.ops.len();
+        self.counters.compound(&message.ops);
+        let flags = if message.goes_on { CF_CONTINUE } else { 0 };
+        let Message { cred, at, ops, .. } = message;
+        let body = Compound { cred, flags, at: List(at), ops: List(ops) }.to_bytes();
+        let reply = self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new());
+        results(sent, reply, &self.promises)
+    }
+
+    /// The lease is gone (nothing is logged any more): all that waits is sent, and the MDT is told
+    /// of all opens.
+    pub(crate) fn end_local(&self) {
+        self.flush();
+        let mut tree = self.wb.tree.lock();
+        loop {
+            let fids = tree.opens.untold();
+            let opens: Vec<_> = fids.into_iter().flat_map(|fid| tree.opens_of(fid)).collect();
+            let part: Vec<_> = opens.into_iter().take(TELL_OPENS).collect();
+            if part.is_empty() {
+                break;
+            }
+            drop(tree);
+            let ops = part.iter().map(|(op, ..)| op.clone()).collect();
+            let message = Message { cred: own_cred(), at: Vec::new(), ops, goes_on: true };
+            let answer = self.send(message).unwrap_or_default();
+            tree = self.wb.tree.lock();
+            let mut answer = answer.into_iter();
+            for (_, fid, handle, flags) in part {
+                match answer.next() {
+                    Some(Res::Opened { .. }) => tree.opens.told(fid, handle, flags),
+                    _ => {
+                        tracing::warn!(%fid, "an open file is lost");
+                        tree.opens.end(fid, handle);
+                        tree.lost.push(Lost { fids: vec![fid], errno: Errno::ESTALE });
+                    }
+                }
+            }
+        }
+        tree.forget_all();
+    }
+
+    /// Tells the MDT something without waiting and without an interest in the answer.
+    pub(crate) fn mention(&self, op: Op) {
+        let mut tree = self.wb.tree.lock();
+        if !self.wb.may() {
+            drop(tree);
+            return self.submit(&own_cred(), vec![op], |_| ());
+        }
+        for fid in tree.touched(&op) {
+            tree.attrs.forget(fid);
+        }
+        let op = tree.closing(op);
+        tree.log.push(Entry { cred: own_cred(), op, at: own_time() });
+    }
+}
+
+/// What is sent.
+struct Message {
+    cred: Cred,
+    at: Vec<TimeSpec>,
+    ops: Vec<Op>,
+    goes_on: bool,
+}
+
+/// An open to be told: the operation, file, handle and `O_*`.
+type Telling = (Op, Fid, u64, u32);
+
+impl Tree {
+    fn knows(&mut self, dir: Fid, name: &[u8]) -> bool {
+        self.names.find(dir, name) != Found::Unknown
+    }
+
+    fn is_busy(&mut self, ops: &[&Op]) -> bool {
+        if self.busy.is_empty() {
+            return false;
+        }
+        ops.iter().any(|op| self.touched(op).iter().any(|fid| self.busy.contains_key(fid)))
+    }
+
+    fn make_busy(&mut self, ops: &[&Op]) -> Vec<Fid> {
+        let fids: Vec<Fid> = ops.iter().flat_map(|op| self.touched(op)).collect();
+        for fid in &fids {
+            *self.busy.entry(*fid).or_default() += 1;
+        }
+        fids
+    }
+
+    fn end_busy(&mut self, fids: &[Fid]) {
+        for fid in fids {
+            if let Some(n) = self.busy.get_mut(fid) {
+                *n -= 1;
+                if *n == 0 {
+                    self.busy.remove(fid);
+                }
+            }
+        }
+    }
+
+    fn opens_of(&self, fid: Fid) -> Vec<Telling> {
+        let own = self.opens.own(fid).into_iter();
+        own.map(|(handle, flags)| {
+            let wire = flags | O_REOPEN | O_NO_INLINE;
+            (Op::Open { fid, flags: wire, handle }, fid, handle, flags)
+        })
+        .collect()
+    }
+
+    /// Opens the MDT must know of before these operations run.
+    fn tell_opens(&mut self, ops: &[&Op]) -> Vec<Telling> {
+        let mut fids: Vec<Fid> =
+            ops.iter().filter(|op| needs_opens(op)).flat_map(|op| self.touched(op)).collect();
+        fids.sort_unstable();
+        fids.dedup();
+        fids.into_iter().flat_map(|fid| self.opens_of(fid)).collect()
+    }
+
+    /// What should be known after an operation so that the next ones can be done here.
+    fn wishes(&mut self, ops: &[Op]) -> Vec<(Op, Note)> {
+        let mut wishes = Vec::new();
+        for op in ops {
+            match op {
+                Op::Create { dir, .. } | Op::Unlink { dir, .. } | Op::Link { dir, .. } => {
+                    wishes.push(Op::GetAttr { fid: *dir });
+                }
+                Op::Rename { from_dir, to_dir, .. } => {
+                    wishes.push(Op::GetAttr { fid: *from_dir });
+                    if to_dir != from_dir {
+                        wishes.push(Op::GetAttr { fid: *to_dir });
+                    }
+                }
+                Op::Lookup { dir, name } => {
+                    if self.attrs.get(*dir).is_none() {
+                        wishes.push(Op::GetAttr { fid: *dir });
+                    }
+                    if name != b".." && self.names.missed(*dir) == MISSES {
+                        let flags = RD_PLUS;
+                        let max_bytes = LISTING;
+                        wishes.push(Op::ReadDir { dir: *dir, cookie: 0, max_bytes, flags });
+                    }
+                }
+                _ => {}
+            }
+        }
+        if self.room == 0 {
+            wishes.push(Op::Statfs {});
+        }
+        wishes.into_iter().map(|op| (op.clone(), self.note(&op))).collect()
+    }
+
+    /// A close as the MDT must hear it: of an open it does not know only the report.
+    fn closing(&mut self, op: Op) -> Op {
+        let Op::Close { fid, handle, report } = op else { return op };
+        let own = self.opens.is_own(fid, handle);
+        self.opens.end(fid, handle);
+        match report {
+            Some(report) if own => Op::Report { fid, report },
+            None if own => Op::GetAttr { fid },
+            report => Op::Close { fid, handle, report },
+        }
+    }
+
+    /// The MDT opened a file.
+    fn note_open(&mut self, op: &Op, res: &Res) {
+        let (flags, fid, handle) = match (op, res) {
+            (Op::Open { flags, .. }, Res::Opened { attr, open }) => (*flags, attr.fid, open.handle),
+            (Op::Create { open: flags, .. }, Res::Entry { attr, open: Some(open), .. }) => {
+                (*flags, attr.fid, open.handle)
+            }
+            _ => return,
+        };
+        self.opens.told(fid, handle, flags);
+    }
+
+    /// Takes the answers to a part of the log.
+    fn settle(&mut self, front: &[Entry], results: &mut impl Iterator<Item = Res>) {
+        for entry in front {
+            match results.next() {
+                Some(Res::Failed { errno }) => {
+                    self.failed_later(&entry.op, Errno(errno.into()));
+                }
+                Some(Res::Attr { attr }) | Some(Res::Entry { attr, .. }) => self.compare(&attr),
+                Some(Res::Renamed { moved, replaced }) => {
+                    self.compare(&moved);
+                    replaced.iter().for_each(|a| self.compare(a));
+                }
+                Some(_) => {}
+                None => self.failed_later(&entry.op, Errno::EIO),
+            }
+        }
+    }
+
+    /// What was foreseen must be what is; if not, the MDT is right.
+    fn compare(&mut self, attr: &proto::Attr) {
+        if attr.nlink == 0 {
+            return;
+        }
+        let Some(known) = self.attrs.edit(attr.fid) else {
+            return;
+        };
+        if known.attr.version < attr.version
+            || (known.attr.version == attr.version && known.attr != *attr)
+        {
+            tracing::warn!(foreseen = ?known.attr, found = ?attr, "an operation went otherwise");
+            known.attr = attr.clone();
+            self.surprises += 1;
+        }
+    }
+}
