@@ -267,7 +267,8 @@ impl State {
                     attr.blocks = attr.blocks.max(known) + waiting;
                 }
             }
-            Place::Inline(i) if i.dirty.is_some() => {
+            // On its way to the MDT it is neither dirty nor known there.
+            Place::Inline(i) if i.dirty.is_some() || (self.talking && !i.data.is_empty()) => {
                 attr.blocks = (i.data.len() as u64).div_ceil(512);
             }
             _ => {}

@@ -28,6 +28,8 @@ pub(crate) enum Local {
 
 use Local::{Ask, Changed, Fails, Known};
 
+/// Links from which on the MDT is asked for another: its limit is near.
+const MANY_LINKS: u32 = 60_000;
 /// Most entries of one page, as at the MDT.
 const MAX_ENTRIES: usize = 4096;
 /// Bytes an entry takes, about: with attributes, without.
@@ -89,6 +91,7 @@ impl Tree {
             Op::Rename { from_dir, from, to_dir, to, flags } => {
                 self.rename((*from_dir, from), (*to_dir, to), *flags, now)
             }
+            Op::Link { fid, dir, name } => self.link(*fid, *dir, name, now),
             Op::SetAttr { fid, set } => self.set_attr(*fid, set, now),
             Op::WriteInline { fid, offset, data, cut: None, mtime } => {
                 self.write_inline(*fid, *offset, data, *mtime, now)
@@ -313,6 +316,33 @@ impl Tree {
         let known = known!(self.attrs.edit(fid));
         touch(&mut known.attr, now);
         Changed(Res::Renamed { moved: known.attr.clone(), replaced })
+    }
+
+    fn link(&mut self, fid: Fid, dir: Fid, name: &[u8], now: TimeSpec) -> Local {
+        if let Some(e) = name_error(name) {
+            return Fails(e);
+        }
+        if odd(name) || !known!(self.attrs.get(dir)).is_dir() {
+            return Ask;
+        }
+        match self.names.find(dir, name) {
+            Found::Is(..) => return Fails(Errno::EEXIST),
+            Found::Absent => {}
+            Found::Unknown => return Ask,
+        }
+        let old = known!(self.attrs.get(fid));
+        // What has no name, or very many, is for the MDT to judge.
+        if old.is_dir() || !(1..MANY_LINKS).contains(&old.nlink) {
+            return Ask;
+        }
+        let kind = old.kind();
+        known!(self.take_room(name.len()));
+        self.names.set(dir, name, Some((fid, kind)), true);
+        self.touch_dir(dir, 0, now);
+        let a = &mut known!(self.attrs.edit(fid)).attr;
+        a.nlink += 1;
+        touch(a, now);
+        Changed(Res::Attr { attr: a.clone() })
     }
 
     fn set_attr(&mut self, fid: Fid, set: &SetAttr, now: TimeSpec) -> Local {
