@@ -54,7 +54,7 @@ struct Setup {
 impl Setup {
     fn new(args: &MountArgs) -> Outcome<Setup> {
         let (endpoint, subdir) = address::parse_with_subdir(&args.address)?;
-        let mut options = mounting::Options::parse(&args.options)?;
+        let mut options = mounting::Options::parse_apart(&args.options)?;
         let wait = Duration::from_secs(args.wait.unwrap_or(WAIT));
         options.client.connect_timeout = wait.max(Duration::from_secs(1));
         let path = keyfile::path(args.key.key.as_deref());

@@ -53,6 +53,17 @@ const KNOWN: &[&str] = &[
 impl Options {
     /// Reads all `-o` arguments, later ones over earlier ones.
     pub fn parse(given: &[String]) -> Outcome<Options> {
+        Options::over(client::Options::default(), given)
+    }
+
+    /// Of a mount of servers in other processes: every message has its price, so they are as large
+    /// as they may be. (In process a message costs next to nothing, and small ones run side by side.)
+    pub fn parse_apart(given: &[String]) -> Outcome<Options> {
+        let apart = client::Options { max_rpc_bytes: proto::MAX_BULK, ..Default::default() };
+        Options::over(apart, given)
+    }
+
+    fn over(client: client::Options, given: &[String]) -> Outcome<Options> {
         let root = rustix::process::geteuid().is_root();
         let kernel = fuse::MountOptions {
             // sync(2) reaches a FUSE mount only so, and only root can have it.
@@ -62,7 +73,7 @@ impl Options {
             nodev: !root,
             ..fuse::MountOptions::default()
         };
-        let mut options = Options { kernel, client: client::Options::default() };
+        let mut options = Options { kernel, client };
         let words = given.iter().flat_map(|g| g.split(',')).map(str::trim);
         for word in words.filter(|w| !w.is_empty()) {
             match word.split_once('=') {
