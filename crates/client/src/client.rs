@@ -239,10 +239,10 @@ impl Threads {
         self.stop_ageing = Some(stop);
         let c = core.clone();
         self.spawn("client-age", move || worker::age(&c, &stopped))?;
-        let (c, leases) = (core.clone(), inbox.leases);
-        self.spawn("client-lease", move || events::lease_thread(&c, &leases))?;
-        let (c, links) = (core.clone(), inbox.links);
-        self.spawn("client-link", move || events::link_thread(&c, &links))
+        let (c, order, leases) = (core.clone(), inbox.order.clone(), inbox.leases);
+        self.spawn("client-lease", move || events::lease_thread(&c, &order, &leases))?;
+        let (c, order, links) = (core.clone(), inbox.order, inbox.links);
+        self.spawn("client-link", move || events::link_thread(&c, &order, &links))
     }
 
     fn start_flusher(&mut self, core: &Arc<Core>, wake: Receiver<()>) -> Result<(), ClientError> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
+use parking_lot::{Condvar, Mutex};
 use proto::mds::{Grant, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res};
 use proto::mgs::Welcome;
 use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
@@ -39,8 +40,43 @@ pub(crate) enum Link {
     Stop,
 }
 
+/// Sessions with the MDT that came back and were not dealt with yet. A lease that is called back
+/// after such a session began must not be given back before what its welcome granted was taken: the
+/// grant would stand for good (invariant 3).
+#[derive(Default)]
+pub(crate) struct Order {
+    fresh: Mutex<u32>,
+    dealt_with: Condvar,
+}
+
+impl Order {
+    fn began(&self) {
+        *self.fresh.lock() += 1;
+    }
+
+    fn done(&self) {
+        let mut fresh = self.fresh.lock();
+        *fresh = fresh.saturating_sub(1);
+        self.dealt_with.notify_all();
+    }
+
+    /// Nothing will be dealt with any more.
+    fn end(&self) {
+        *self.fresh.lock() = 0;
+        self.dealt_with.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut fresh = self.fresh.lock();
+        while *fresh > 0 {
+            self.dealt_with.wait(&mut fresh);
+        }
+    }
+}
+
 /// Where events are noted.
 pub(crate) struct Hooks {
+    pub(crate) order: Arc<Order>,
     pub(crate) promises: Arc<Promises>,
     pub(crate) leases: Sender<Lease>,
     pub(crate) links: Sender<Link>,
@@ -48,6 +84,7 @@ pub(crate) struct Hooks {
 
 /// The receiving ends.
 pub(crate) struct Inbox {
+    pub(crate) order: Arc<Order>,
     pub(crate) leases: Receiver<Lease>,
     pub(crate) links: Receiver<Link>,
 }
@@ -56,8 +93,9 @@ pub(crate) fn hooks() -> (Arc<Hooks>, Inbox) {
     // Bounded by what servers may have outstanding: one call-back a lease, one event a loss.
     let (leases, leases_in) = unbounded();
     let (links, links_in) = unbounded();
-    let promises = Arc::default();
-    (Arc::new(Hooks { promises, leases, links }), Inbox { leases: leases_in, links: links_in })
+    let (promises, order) = (Arc::default(), Arc::<Order>::default());
+    let inbox = Inbox { order: order.clone(), leases: leases_in, links: links_in };
+    (Arc::new(Hooks { order, promises, leases, links }), inbox)
 }
 
 impl Hooks {
@@ -100,15 +138,22 @@ impl Events for Hook {
         {
             self.hooks.promises.restarted(welcome.epoch, grant.recovered);
         }
+        let of_mdt = ost_index(&self.target).is_none();
+        if of_mdt {
+            self.hooks.order.began();
+        }
         let event = Link::Back(self.target.clone(), Box::new(welcome.clone()));
-        let _ = self.hooks.links.send(event);
+        if self.hooks.links.send(event).is_err() && of_mdt {
+            self.hooks.order.done();
+        }
     }
 }
 
 /// Acts on leases until told to stop.
-pub(crate) fn lease_thread(core: &Arc<Core>, inbox: &Receiver<Lease>) {
+pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lease>) {
     for event in inbox {
         let Lease::Recall(recall, reply) = event else { return };
+        order.wait();
         match recall.what {
             R_SOLE_END => core.sole_end(),
             R_SOLE_BEGIN => core.sole_begin(),
@@ -127,7 +172,12 @@ pub(crate) fn lease_thread(core: &Arc<Core>, inbox: &Receiver<Lease>) {
 }
 
 /// Acts on connections until told to stop.
-pub(crate) fn link_thread(core: &Arc<Core>, inbox: &Receiver<Link>) {
+pub(crate) fn link_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Link>) {
+    links(core, order, inbox);
+    order.end();
+}
+
+fn links(core: &Arc<Core>, order: &Order, inbox: &Receiver<Link>) {
     let mut lost = BTreeSet::new();
     loop {
         let event = match lost.is_empty() {
@@ -140,7 +190,10 @@ pub(crate) fn link_thread(core: &Arc<Core>, inbox: &Receiver<Link>) {
                 lost.remove(&target);
                 match ost_index(&target) {
                     Some(index) => core.resend(index),
-                    None => core.mdt_back(&welcome),
+                    None => {
+                        core.mdt_back(&welcome);
+                        order.done();
+                    }
                 }
             }
             Ok(Link::Evicted(client)) => core.evicted(client),
