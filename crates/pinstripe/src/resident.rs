@@ -100,8 +100,10 @@ impl Inside for Resident {
 
     fn paths(&self, fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
         match (&self.node, self.client.get()) {
-            (Some(node), _) => node.paths(fid),
-            (None, Some(client)) => client.fid_to_path(&own_cred(), fid),
+            // The mount may have changed names that the MDT has not heard of: its client sends them
+            // first.
+            (_, Some(client)) => client.fid_to_path(&own_cred(), fid),
+            (Some(node), None) => node.paths(fid),
             (None, None) => Err(Errno::EOPNOTSUPP),
         }
     }
