@@ -3,7 +3,7 @@
 use crate::cx::{Cx, Settings};
 use crate::plan::Check;
 use crate::runner::{Options, Runner};
-use crate::{checks, locker, steps};
+use crate::{checks, holder, locker, steps};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -29,6 +29,9 @@ enum What {
     /// Take a lock and hold it (used by checks)
     #[command(hide = true)]
     Lock(crate::locker::Lock),
+    /// Hold a file open and do what standard input says (used by checks)
+    #[command(hide = true)]
+    Hold(crate::holder::Hold),
 }
 
 #[derive(clap::Args)]
@@ -60,7 +63,7 @@ struct Test {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Minutes after which no check is started any more; those left have failed
-    #[arg(long, default_value_t = 38, value_name = "MINUTES")]
+    #[arg(long, default_value_t = 42, value_name = "MINUTES")]
     budget: u64,
     /// Where the scratch directory is made; must be on a disk and open to every user
     #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         What::One { settings } => one(&settings),
         What::Bench(bench) => return code(crate::bench::run(bench).map(|()| true)),
         What::Lock(lock) => return code(locker::run(&lock)),
+        What::Hold(hold) => return code(holder::run(&hold)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

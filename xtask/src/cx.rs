@@ -29,6 +29,8 @@ pub struct Settings {
     pub wanted: Vec<String>,
     /// Build with the `release` profile instead of `ci`.
     pub release: bool,
+    /// The crates' own tests are among the checks of this run.
+    pub tests: bool,
 }
 
 /// How many cases of a check passed and failed.
@@ -122,7 +124,10 @@ impl Cx {
             Ok(()) => println!("ok    {name} ({at:.2} s)"),
             Err(e) => println!("FAIL  {name} ({at:.2} s): {e:?}"),
         }
-        self.count(name, result.is_ok());
+        match &result {
+            Ok(()) => self.count(name, true),
+            Err(e) => self.count(&format!("{name}: {}", one_line(e)), false),
+        }
         result.is_ok()
     }
 
@@ -177,7 +182,7 @@ impl Cx {
         match result {
             Err(e) => {
                 println!("FAIL  {}: {e:?}", self.set.name);
-                self.count(&self.set.name, false);
+                self.count(&format!("{}: {}", self.set.name, one_line(&e)), false);
             }
             Ok(()) if bare => self.count(&self.set.name, true),
             Ok(()) => {}
@@ -187,4 +192,10 @@ impl Cx {
         self.write(&tally);
         tally.failed == 0
     }
+}
+
+/// An error and its causes, short enough for a summary; the log has all of it.
+fn one_line(e: &anyhow::Error) -> String {
+    const SHOWN: usize = 1500;
+    format!("{e:#}").replace('\n', " | ").chars().take(SHOWN).collect()
 }

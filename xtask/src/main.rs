@@ -10,6 +10,7 @@ mod cli;
 mod cx;
 mod durable;
 mod fs;
+mod holder;
 mod locker;
 mod plan;
 mod probe;

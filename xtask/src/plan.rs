@@ -14,6 +14,8 @@ pub enum Need {
     Binary,
     /// The fuzzing driver, built together with the program.
     Fuzz,
+    /// The crates' own tests, built together with the program.
+    Tests,
     /// Root, because it mounts, makes devices or changes users.
     Root,
 }
@@ -42,6 +44,6 @@ impl Check {
     }
 
     pub fn needs_build(&self) -> bool {
-        self.needs.iter().any(|n| matches!(n, Need::Binary | Need::Fuzz))
+        self.needs.iter().any(|n| matches!(n, Need::Binary | Need::Fuzz | Need::Tests))
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Lines of a failed check's log shown at the end.
 const SHOWN: usize = 60;
+/// Failures named as soon as their check has ended.
+const AT_ONCE: usize = 10;
 
 /// The outcome of one check.
 #[derive(Serialize)]
@@ -47,6 +49,10 @@ impl Report {
         let word = if line.failed == 0 { "ok  " } else { "FAIL" };
         let counts = format!("{} passed, {} failed", line.passed, line.failed);
         println!("{word}  {:<16} {:>7.1} s  {counts}", line.name, line.seconds);
+        // At once, since a run may be cut off before its end.
+        for name in line.failures.iter().take(AT_ONCE) {
+            println!("      {:<16} failed: {name}", "");
+        }
         for note in &line.notes {
             println!("      {:<16} {note}", "");
         }

@@ -2,7 +2,7 @@
 //! own, under a time limit each and a budget for all. A check that could not run has failed.
 
 use crate::cx::{Settings, TAG, Tally};
-use crate::plan::Check;
+use crate::plan::{Check, Need};
 use crate::report::{Line, Report};
 use crate::sweep::{Scope, sweep, sweep_net, tag};
 use crate::{proc, steps, where_};
@@ -47,6 +47,8 @@ pub struct Runner {
     options: Options,
     nodes: Vec<Node>,
     packages: Vec<String>,
+    /// The crates' own tests are among the checks.
+    tests: bool,
     scratch: PathBuf,
     start: Instant,
     stop: Arc<AtomicBool>,
@@ -65,8 +67,10 @@ impl Runner {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let nodes = nodes(&checks, options.pinstripe.is_some());
+        let tests = checks.iter().any(|c| c.needs.contains(&Need::Tests));
         Ok(Self {
             nodes,
+            tests,
             packages: packages.into_iter().collect(),
             scratch,
             start: Instant::now(),
@@ -156,6 +160,7 @@ impl Runner {
             jobs: self.options.jobs,
             wanted: self.packages.clone(),
             release: self.options.release,
+            tests: self.tests,
         }
     }
 

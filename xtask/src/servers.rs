@@ -170,6 +170,17 @@ impl Cluster {
         Ok(mnt)
     }
 
+    /// As `mount`, with options for `-o`.
+    pub fn mount_with(&mut self, name: &str, options: &str) -> Result<PathBuf> {
+        let mnt = self.dir.join(name);
+        std::fs::create_dir_all(&mnt)?;
+        self.mounts.push(mnt.clone());
+        let address = self.address();
+        self.command(&["mount", &address, "-o", options]).arg(&mnt).limit(120).ok()?;
+        ensure!(is_mounted(&mnt), "`mount` returned, but nothing is mounted");
+        Ok(mnt)
+    }
+
     /// Mounts it at `mnt`; `wrapper` is put before the command.
     pub fn mount_at(&mut self, mnt: &Path, wrapper: &[&str]) -> Result<()> {
         let address = self.address();
@@ -187,6 +198,25 @@ impl Cluster {
         ensure!(is_mounted(mnt), "`mount` returned, but nothing is mounted");
         std::fs::read_dir(mnt).context("the new mount cannot be read")?;
         Ok(())
+    }
+
+    /// The process that serves a mount: the one that was told of its mount point.
+    pub fn mount_pid(&self, mnt: &Path) -> Result<i32> {
+        let wanted = mnt.display().to_string();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+                continue;
+            };
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if line.split(|b| *b == 0).any(|word| word == wanted.as_bytes()) {
+                found.push(pid);
+            }
+        }
+        match found[..] {
+            [one] => Ok(one),
+            _ => anyhow::bail!("{found:?} serve {wanted}"),
+        }
     }
 
     /// Unmounts one.

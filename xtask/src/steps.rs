@@ -10,13 +10,17 @@ use std::path::Path;
 pub struct Tool {
     pub name: &'static str,
     pub version: &'static str,
+    /// How much it is optimized: as little as its work bears, because to build the tools takes
+    /// longer than to use them.
+    opt_level: &'static str,
 }
 
 /// Every cargo tool a check may name.
 pub const TOOLS: &[Tool] = &[
-    Tool { name: "pjdfstest", version: "0.2.2" },
-    Tool { name: "fsx", version: "0.3.2" },
-    Tool { name: "cargo-deny", version: "0.20.2" },
+    Tool { name: "pjdfstest", version: "0.2.2", opt_level: "0" },
+    // It makes and compares every byte itself.
+    Tool { name: "fsx", version: "0.3.2", opt_level: "1" },
+    Tool { name: "cargo-deny", version: "0.20.2", opt_level: "0" },
 ];
 
 /// The program each package is missed by; none means ask dpkg.
@@ -116,14 +120,18 @@ fn tool(cx: &Cx) -> Result<()> {
         return Ok(());
     }
     let tool = TOOLS.iter().find(|t| t.name == name).context("unknown tool")?;
-    let jobs = (cx.set.jobs / 2).max(1).to_string();
+    let jobs = cx.set.jobs.to_string();
     let out = cx
         .cmd("cargo")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", tool.opt_level)
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .args(["install", "--locked", "--jobs", &jobs, "--version", tool.version, tool.name])
         .arg("--root")
         .arg(where_::tools())
         .arg("--target-dir")
-        .arg(where_::tools().join("build"))
+        .arg(where_::tools().join(format!("build-{name}")))
         .cwd("/")
         .env_remove("CARGO_TARGET_DIR")
         .limit(1190)
@@ -155,18 +163,21 @@ pub fn install(program: &Path, to: &Path) -> Result<()> {
 
 fn build(cx: &Cx) -> Result<()> {
     let profile = profile(cx.set.release);
-    let mut cmd = cx
-        .cmd("cargo")
-        .args(["build", "--profile", profile, "-p", "pinstripe", "-p", "pinstripe-lab"])
-        .args(["-p", "pinstripe-fuzz", "--target-dir"])
-        .arg(where_::target())
-        .cwd(where_::root())
-        .limit(1490);
-    cmd = cmd.args(["--jobs", &cx.set.jobs.to_string()]);
-    if cx.set.release {
+    let cmd = cx.cmd("cargo").args(["build", "--profile", profile]);
+    // Together with the tests when they are run: what they need of the dependencies differs a
+    // little, and everything below would be built once more.
+    let mut cmd = if cx.set.tests {
+        // Not this program itself, which goes on running.
+        cmd.args(["--workspace", "--exclude", "xtask", "--bins", "--tests"])
+    } else {
+        cmd.args(["-p", "pinstripe", "-p", "pinstripe-lab", "-p", "pinstripe-fuzz"])
+    };
+    if cx.set.release && !cx.set.tests {
         cmd = cmd.args(["-p", crate::bench::MDS]);
     }
-    println!("{}", cmd.ok()?.tail());
+    let cmd = cmd.args(["--jobs", &cx.set.jobs.to_string()]).arg("--target-dir");
+    let out = cmd.arg(where_::target()).cwd(where_::root()).limit(1490).ok()?;
+    println!("{}", out.tail());
     let built = where_::target().join(profile);
     // Other users must reach the program, and a rebuild during the run must not change it.
     install(&built.join("pinstripe"), &cx.set.pinstripe)

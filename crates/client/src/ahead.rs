@@ -11,8 +11,10 @@ use bytes::Bytes;
 
 /// Bytes of a slot; slots begin at its multiples.
 pub(crate) const CHUNK: u64 = 1 << 20;
-/// First window of a stream, in bytes.
+/// First window of a stream that begins within a file, in bytes.
 const FIRST_WINDOW: u64 = 2 << 20;
+/// First window of a reader that begins at the file's start, in bytes: one message at best.
+const START_WINDOW: u64 = 4 << 20;
 /// Largest window of a stream, in bytes.
 const LARGEST_WINDOW: u64 = 32 << 20;
 /// The same for a reader that goes past the kernel's cache.
@@ -130,8 +132,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// A read of `[offset, end)` of a file of `size` bytes; what to fetch now. Readers past the
-    /// kernel's cache (`direct`) mean what they ask for, so it begins later and goes less far.
+    /// A read of `[offset, end)` of a file of `size` bytes; what to fetch now. Who opens a file and
+    /// reads its first byte is taken to go on, and served from the window at once. Readers past the
+    /// kernel's cache (`direct`) mean what they ask for, so it begins later and goes less far. The
+    /// window moves when most of it was read, so that messages are few and large.
     pub(crate) fn on_read(
         &mut self,
         (offset, end): (u64, u64),
@@ -144,9 +148,18 @@ impl Stream {
             *self = Stream { next: end, window: 0, issued: end, hits: 0 };
             return (0, 0);
         }
+        let begins = self.hits == 0 && self.next == 0 && offset == 0 && !direct;
         self.hits += 1;
         self.next = self.next.max(end);
+        if begins {
+            self.window = START_WINDOW;
+            let all_asked_for = end >= size.min(START_WINDOW);
+            return if all_asked_for { (0, 0) } else { (0, START_WINDOW.min(size)) };
+        }
         if self.hits < 2 && (direct || end - offset < CHUNK / 4) {
+            return (0, 0);
+        }
+        if !direct && self.issued.saturating_sub(self.next) > self.window / 4 {
             return (0, 0);
         }
         let largest = if direct { LARGEST_DIRECT_WINDOW } else { LARGEST_WINDOW };
@@ -184,16 +197,30 @@ mod tests {
     fn a_sequential_reader_gets_a_growing_window_and_a_random_one_none() {
         let mut s = Stream::default();
         let size = 1 << 30;
-        assert_eq!(s.on_read((0, 4096), size, 4, false), (0, 0));
-        let (from, to) = s.on_read((4096, 8192), size, 4, false);
-        assert_eq!((from, to > from), (CHUNK, true));
+        assert_eq!(s.on_read((0, 4096), size, 4, false), (0, START_WINDOW));
+        s.issued(START_WINDOW);
+        assert_eq!(s.on_read((4096, 8192), size, 4, false), (0, 0));
+        let most = START_WINDOW - START_WINDOW / 4;
+        let (from, to) = s.on_read((8192, most), size, 4, false);
+        assert_eq!((from, to > from + START_WINDOW), (START_WINDOW, true));
         s.issued(to.next_multiple_of(CHUNK));
-        let (_, later) = s.on_read((8192, 12288), size, 4, false);
-        assert!(later > to);
-        assert_eq!(s.strays((12288, 16384), false), None);
-        let left = Some((0, to.next_multiple_of(CHUNK)));
+        assert_eq!(s.strays((most, most + 4096), false), None);
+        let left = Some((most - SLACK, to.next_multiple_of(CHUNK)));
         assert_eq!(s.strays((500 << 20, (500 << 20) + 4096), false), left);
         assert_eq!(s.on_read((500 << 20, (500 << 20) + 4096), size, 4, false), (0, 0));
+    }
+
+    #[test]
+    fn a_reader_within_a_file_shows_first_that_it_goes_on() {
+        let (mut s, size) = (Stream::default(), 1 << 30);
+        assert_eq!(s.on_read((64 << 20, (64 << 20) + 4096), size, 4, false), (0, 0));
+        let (from, to) = {
+            s.on_read(((64 << 20) + 4096, (64 << 20) + 8192), size, 4, false);
+            s.on_read(((64 << 20) + 8192, (64 << 20) + 12288), size, 4, false)
+        };
+        assert_eq!((from, to > from), (65 << 20, true));
+        assert_eq!(Stream::default().on_read((0, 4096), 4096, 4, false), (0, 0));
+        assert_eq!(Stream::default().on_read((0, 4096), 8192, 4, false), (0, 8192));
     }
 
     #[test]

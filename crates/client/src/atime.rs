@@ -2,14 +2,43 @@
 
 use std::sync::Arc;
 
+use proto::mds::{Op, Res, SizeReport};
+use proto::{Fid, TimeSpec};
+
 use crate::config::Atime;
 use crate::core::{Core, now};
-use crate::inode::Inode;
+use crate::inode::{Inode, Talk, try_talk};
+use crate::worker::CLOSES_PER_MESSAGE;
 
 /// An access time older than this moves with the next read, in seconds (as Linux's relatime).
 const DAY: i64 = 24 * 3600;
 
 impl Core {
+    /// Tells when these files were read, before attributes of them change elsewhere. Waits for nobody on
+    /// this client who may himself wait for whoever wants the leases: what somebody else is telling the
+    /// MDT about a file goes first, and this later.
+    pub(crate) fn tell_read(&self, files: &[Arc<Inode>]) {
+        for files in files.chunks(CLOSES_PER_MESSAGE) {
+            let talks: Vec<Talk> = files.iter().filter_map(try_talk).collect();
+            let told = |talk: &Talk| Some((talk.0.fid, talk.0.st.lock().atime?));
+            let told: Vec<_> = talks.iter().filter_map(told).collect();
+            let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
+            let report = |(fid, atime): &(Fid, TimeSpec)| {
+                let report = SizeReport { atime: Some(*atime), ..none.clone() };
+                Op::Report { fid: *fid, report }
+            };
+            let ops: Vec<Op> = told.iter().map(report).collect();
+            let answers = if ops.is_empty() { Ok(Vec::new()) } else { self.mdt.past(ops) };
+            for ((fid, atime), answer) in told.into_iter().zip(answers.unwrap_or_default()) {
+                let talk = talks.iter().find(|talk| talk.0.fid == fid);
+                if let (Res::Attr { .. }, Some(talk)) = (answer, talk) {
+                    let mut st = talk.0.st.lock();
+                    st.atime = st.atime.filter(|now| *now != atime);
+                }
+            }
+        }
+    }
+
     /// A file was read.
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
         if self.options.atime == Atime::Never {

@@ -5,7 +5,10 @@
 
 use std::collections::HashMap;
 
-use proto::{Attr, Fid};
+use proto::attr::A_INLINE;
+use proto::{Attr, Fid, Layout};
+
+use crate::leases::Mark;
 
 /// Inodes whose attributes are kept (invariant 8).
 pub(crate) const MAX_ATTRS: usize = 200_000;
@@ -18,7 +21,19 @@ pub(crate) struct Known {
     pub(crate) inline: Option<u64>,
     /// Target of a symlink, if known.
     pub(crate) target: Option<Box<[u8]>>,
+    /// Layout of a file with objects, if known, and the version of the attributes it goes with.
+    layout: Option<(u64, Box<Layout>)>,
+    /// When the attributes were learned ([`crate::leases`]).
+    pub(crate) mark: Mark,
     used: bool,
+}
+
+impl Known {
+    /// Layout of a file with objects, if known.
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        let (version, layout) = self.layout.as_ref()?;
+        (*version == self.attr.version).then_some(layout)
+    }
 }
 
 /// See the module.
@@ -34,6 +49,11 @@ impl Attrs {
         self.edit(fid).map(|k| &k.attr)
     }
 
+    /// As `get`, without a use of it.
+    pub(crate) fn peek(&self, fid: Fid) -> Option<&Attr> {
+        self.map.get(&fid).map(|k| &k.attr)
+    }
+
     pub(crate) fn edit(&mut self, fid: Fid) -> Option<&mut Known> {
         let known = self.map.get_mut(&fid)?;
         known.used = true;
@@ -43,11 +63,13 @@ impl Attrs {
     /// A new inode.
     pub(crate) fn born(&mut self, attr: Attr, target: &[u8]) {
         let target = (!target.is_empty()).then(|| target.into());
-        self.map.insert(attr.fid, Known { inline: Some(0), target, used: true, attr });
+        let (inline, layout, mark) = (Some(0), None, Mark::NEVER);
+        let known = Known { attr, inline, target, layout, mark, used: true };
+        self.map.insert(known.attr.fid, known);
     }
 
-    /// An answer told attributes; `removals` as it was when it was asked.
-    pub(crate) fn learn(&mut self, attr: &Attr, removals: u64) {
+    /// An answer told attributes; `removals` as it was when it was asked, at `mark`.
+    pub(crate) fn learn(&mut self, attr: &Attr, removals: u64, mark: Mark) {
         if attr.nlink == 0 {
             return self.forget(attr.fid);
         }
@@ -58,13 +80,27 @@ impl Attrs {
                     known.inline = None;
                 }
                 known.attr = attr.clone();
+                known.mark = mark;
                 known.used = true;
             }
             None if removals == self.removals => {
-                let known = Known { attr: attr.clone(), inline: None, target: None, used: true };
-                self.map.insert(attr.fid, known);
+                let attr = attr.clone();
+                let (inline, target, layout) = (None, None, None);
+                let known = Known { attr, inline, target, layout, mark, used: true };
+                self.map.insert(known.attr.fid, known);
             }
             None => {}
+        }
+    }
+
+    /// A layout came behind these attributes. One that has objects by then keeps them until it is
+    /// cut to nothing, and has no layout then; of others a later change may have been told.
+    pub(crate) fn learn_layout(&mut self, attr: &Attr, layout: &Layout) {
+        if let Some(known) = self.map.get_mut(&attr.fid)
+            && known.attr.version == attr.version
+            && attr.flags & A_INLINE == 0
+        {
+            known.layout = Some((attr.version, Box::new(layout.clone())));
         }
     }
 

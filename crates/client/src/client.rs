@@ -17,12 +17,14 @@ use crate::connect::{self, Sessions};
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
+use crate::leases::Leases;
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
 use crate::promises::Promises;
 use crate::registry::Registry;
-use crate::wb::Wb;
+use crate::space::SpaceWatch;
+use crate::wb::{Trust, Wb};
 use crate::worker::{self, CLOSES_MAX, Closing, Task, WORKERS};
 use crate::{Listener, Stats};
 
@@ -62,15 +64,18 @@ impl Client {
     pub fn connect(config: ClientConfig) -> Result<Client, ClientError> {
         connect::check(&config.options)?;
         let counters = Arc::new(Counters::default());
-        let (hooks, inbox) = events::hooks();
+        let options = &config.options;
+        let leases = Arc::new(Leases::new(!options.write_through && !options.observer));
+        let (hooks, inbox) = events::hooks(leases);
         let sessions = connect::connect(&config, hooks.clone(), &counters)?;
         let (tasks, tasks_in) = unbounded();
         let (closings, closings_in) = bounded(CLOSES_MAX);
         let promises = Arc::clone(&hooks.promises);
+        let leases = Arc::clone(&hooks.table);
         promises.begin(sessions.mdt.welcome().epoch);
         let (flusher, flusher_in) = bounded(1);
         let queues = (tasks, closings, flusher);
-        let core = make_core(config.options, sessions, counters, promises, queues);
+        let core = make_core(config.options, sessions, counters, (promises, leases), queues);
         let core = Arc::new(core);
         let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };
         threads.start(&core, inbox, tasks_in, closings_in)?;
@@ -128,8 +133,15 @@ impl Client {
         stats.uncommitted_bytes = held.unstable;
         stats.read_ahead_bytes = core.ahead_bytes.load(SeqCst);
         stats.inodes = core.registry.len() as u64;
+        stats.leases = core.leases.len() as u64;
         (stats.waiting_ops, stats.surprises) = core.mdt.wb.figures();
         stats
+    }
+
+    /// Whether it reads ahead of readers: what targets in other processes hold.
+    pub fn reads_ahead(&self) -> bool {
+        let core = self.core();
+        !core.mdt.session.is_local() && core.options.max_read_ahead_mb > 0
     }
 
     /// The settings in force.
@@ -152,7 +164,7 @@ impl Shared {
         let (done, over) = bounded::<()>(0);
         let core = self.core.clone();
         let watch = std::thread::spawn(move || give_up(&core, &over));
-        let outcome = self.core.sync_all();
+        let outcome = self.core.sync_all(None);
         drop(done);
         if watch.join().is_err() {
             tracing::error!("a thread of the client panicked");
@@ -189,12 +201,13 @@ fn make_core(
     options: Options,
     sessions: Sessions,
     counters: Arc<Counters>,
-    promises: Arc<Promises>,
+    (promises, leases): (Arc<Promises>, Arc<Leases>),
     (tasks, closings, flusher): (Sender<Task>, Sender<Closing>, Sender<()>),
 ) -> Core {
     let grant = sessions.grant;
     let sole = Arc::new(AtomicBool::new(grant.sole));
-    let wb = Wb::new(sole.clone(), options.write_through, grant.dom_limit.into());
+    let trust = Trust::new(sole.clone(), leases.clone(), options.write_through);
+    let wb = Wb::new(trust, grant.dom_limit.into());
     Core {
         budget: Budget::new(&options),
         mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids, promises, wb, flusher)),
@@ -206,11 +219,14 @@ fn make_core(
         local: Local::default(),
         listener: RwLock::new(None),
         sole,
+        leases,
         epoch: AtomicU64::new(1),
+        life: AtomicU64::new(1),
         forgets: AtomicU64::new(0),
         dom_limit: AtomicU64::new(grant.dom_limit.into()),
         tick: AtomicU64::new(0),
         ahead_bytes: Arc::default(),
+        space: SpaceWatch::default(),
         stopped: AtomicBool::new(false),
         careful: AtomicBool::new(false),
         failed: Mutex::new(None),

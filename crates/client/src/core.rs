@@ -9,17 +9,19 @@ use std::time::SystemTime;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
-use proto::mds::Op;
-use proto::{Errno, Fid, Layout, TimeSpec};
+use proto::mds::{LS_ATTR, LS_OPEN, LS_READ, LS_WRITE, Op};
+use proto::{Attr, Errno, Fid, Layout, TimeSpec};
 
 use crate::budget::Budget;
 use crate::counters::Counters;
-use crate::inode::{Inode, State};
+use crate::inode::{AsOf, Inode, Place, State};
+use crate::leases::{Got, Leases, Mark};
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::Mdt;
 use crate::ost::Ost;
 use crate::registry::Registry;
+use crate::space::SpaceWatch;
 use crate::worker::{Closing, Task};
 use crate::{Listener, Options};
 
@@ -38,18 +40,22 @@ pub(crate) struct Core {
     pub(crate) local: Local,
     pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
     pub(crate) sole: Arc<AtomicBool>,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) epoch: AtomicU64,
+    /// Counts sessions with the MDT that were begun anew.
+    pub(crate) life: AtomicU64,
     /// Largest inline file, in bytes.
     pub(crate) dom_limit: AtomicU64,
     /// Ticks of the background thread since the start.
     pub(crate) tick: AtomicU64,
     pub(crate) ahead_bytes: Arc<AtomicU64>,
+    pub(crate) space: SpaceWatch,
     pub(crate) stopped: AtomicBool,
     /// Inline data failed to arrive: close waits for it from now on.
     pub(crate) careful: AtomicBool,
     /// What syncfs has to tell.
     pub(crate) failed: Mutex<Option<Errno>>,
-    /// What fsync of directories (and of what is not open) has to tell.
+    /// What fsync of directories, and of files that are opened later, has to tell.
     pub(crate) lost_dirs: Mutex<HashMap<Fid, Errno>>,
     /// Counts single files that were to be forgotten.
     pub(crate) forgets: AtomicU64,
@@ -57,15 +63,64 @@ pub(crate) struct Core {
     pub(crate) closings: Sender<Closing>,
 }
 
+/// What was so when something was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) epoch: u64,
+    pub(crate) life: u64,
+    pub(crate) mark: Mark,
+}
+
+impl Asked {
+    /// With the leases that came with the answer, for what it told of a file.
+    pub(crate) fn under(self, got: &Got, fid: Fid) -> Asked {
+        Asked { mark: got.mark(fid, LS_READ | LS_ATTR, self.mark), ..self }
+    }
+
+    /// The version of what was answered.
+    pub(crate) fn of(self, attr: &Attr) -> AsOf {
+        AsOf { life: self.life, version: attr.version }
+    }
+}
+
 impl Core {
-    /// Whether data and attributes may be cached.
+    /// Whether this client is alone: data and attributes may be cached and changed here first.
     pub(crate) fn caching(&self) -> bool {
         self.sole.load(SeqCst) && !self.options.write_through
     }
 
-    /// Whether the attributes of a file are the truth, now and until this client changes them.
+    /// Whether this client alone may change a file: alone, or under a lease on it. To be asked as
+    /// [`Core::knows`].
+    pub(crate) fn owns(&self, st: &State) -> bool {
+        self.caching() || (self.leases.has(st.attr.fid, LS_WRITE) && self.has_loaded(st))
+    }
+
+    /// Whether anything may be believed that is not asked for each time.
+    pub(crate) fn believes(&self) -> bool {
+        self.caching() || self.leases.on()
+    }
+
+    /// Whether the attributes (and, if loaded, place and size) of a file are the truth, now and
+    /// until this client changes them. To be asked under the lock of its state: a call-back waits for
+    /// that lock before it is answered.
     pub(crate) fn knows(&self, st: &State) -> bool {
-        self.caching() && st.epoch == self.epoch()
+        let leased = || self.leases.fresh(st.attr.fid, LS_READ | LS_ATTR, st.mark);
+        st.epoch == self.epoch() && (self.caching() || leased())
+    }
+
+    /// Whether place and size of a file are the truth, too.
+    pub(crate) fn has_loaded(&self, st: &State) -> bool {
+        self.knows(st) && !matches!(st.place, Place::Unknown)
+    }
+
+    /// Whether a known file may be opened for reading without a word to the MDT.
+    pub(crate) fn opens_here(&self, st: &State) -> bool {
+        self.knows(st) && (self.caching() || self.leases.has(st.attr.fid, LS_OPEN))
+    }
+
+    /// To be taken before something is asked that may be believed.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { epoch: self.epoch(), life: self.life.load(SeqCst), mark: self.leases.mark() }
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -137,19 +192,17 @@ impl Core {
             *self.failed.lock() = Some(lost.errno);
             for fid in lost.fids {
                 self.forgets.fetch_add(1, SeqCst);
-                match self.registry.find(fid) {
-                    Some(inode) => {
-                        let mut st = inode.st.lock();
-                        st.fail(lost.errno);
-                        st.epoch = 0;
-                    }
-                    None => {
-                        let mut dirs = self.lost_dirs.lock();
-                        if dirs.len() < MAX_LOST_DIRS {
-                            dirs.insert(fid, lost.errno);
-                        }
-                    }
+                let open = self.registry.find(fid).is_some_and(|inode| {
+                    let mut st = inode.st.lock();
+                    st.fail(lost.errno);
+                    st.epoch = 0;
+                    st.opens > 0
+                });
+                let mut dirs = self.lost_dirs.lock();
+                if !open && dirs.len() < MAX_LOST_DIRS {
+                    dirs.insert(fid, lost.errno);
                 }
+                drop(dirs);
                 let _ = self.tasks.send(Task::Forget(fid));
             }
         }

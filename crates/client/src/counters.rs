@@ -35,6 +35,7 @@ const KINDS: [(Kind, &str); 8] = [
 pub(crate) struct Counters {
     mds_ops: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) mds_messages: AtomicU64,
+    pub(crate) recalls: AtomicU64,
     oss: [AtomicU64; KINDS.len()],
     pub(crate) bytes_written: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
@@ -53,9 +54,16 @@ impl Counters {
         self.oss[kind as usize].fetch_add(1, Relaxed);
     }
 
+    /// Messages so far that may have changed what is free on an OST.
+    pub(crate) fn space_changes(&self) -> u64 {
+        let changing = [Kind::Write, Kind::Commit, Kind::Punch, Kind::Allocate];
+        changing.iter().map(|kind| self.oss[*kind as usize].load(Relaxed)).sum()
+    }
+
     pub(crate) fn fill(&self, stats: &mut crate::Stats) {
         stats.mds_ops = self.mds_ops.lock().clone();
         stats.mds_messages = self.mds_messages.load(Relaxed);
+        stats.recalls = self.recalls.load(Relaxed);
         for (kind, name) in KINDS {
             stats.oss_messages.insert(name, self.oss[kind as usize].load(Relaxed));
         }

@@ -12,13 +12,17 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
 use parking_lot::{Condvar, Mutex};
-use proto::mds::{Grant, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res};
+use proto::mds::{
+    Grant, LS_ATTR, LS_OPEN, LS_WRITE, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN,
+    R_SOLE_END, Recall, Res,
+};
 use proto::mgs::Welcome;
 use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
 
 use crate::connect::ost_index;
 use crate::core::Core;
 use crate::inode::{Inode, Place};
+use crate::leases::Leases;
 use crate::mdt::{last, own_cred};
 use crate::promises::Promises;
 
@@ -28,6 +32,7 @@ const FOLLOW: Duration = Duration::from_millis(500);
 /// A lease event.
 pub(crate) enum Lease {
     Recall(Recall, CallReply),
+    Inodes(LeaseRecall, CallReply),
     Stop,
 }
 
@@ -78,6 +83,7 @@ impl Order {
 pub(crate) struct Hooks {
     pub(crate) order: Arc<Order>,
     pub(crate) promises: Arc<Promises>,
+    pub(crate) table: Arc<Leases>,
     pub(crate) leases: Sender<Lease>,
     pub(crate) links: Sender<Link>,
 }
@@ -89,13 +95,13 @@ pub(crate) struct Inbox {
     pub(crate) links: Receiver<Link>,
 }
 
-pub(crate) fn hooks() -> (Arc<Hooks>, Inbox) {
+pub(crate) fn hooks(table: Arc<Leases>) -> (Arc<Hooks>, Inbox) {
     // Bounded by what servers may have outstanding: one call-back a lease, one event a loss.
     let (leases, leases_in) = unbounded();
     let (links, links_in) = unbounded();
     let (promises, order) = (Arc::default(), Arc::<Order>::default());
     let inbox = Inbox { order: order.clone(), leases: leases_in, links: links_in };
-    (Arc::new(Hooks { order, promises, leases, links }), inbox)
+    (Arc::new(Hooks { order, promises, table, leases, links }), inbox)
 }
 
 impl Hooks {
@@ -112,12 +118,18 @@ struct Hook {
 
 impl Events for Hook {
     fn call(&self, opcode: u16, body: Bytes, reply: CallReply) {
-        if opcode != ops::callback::RECALL {
-            return reply.send(Errno::EOPNOTSUPP.status(), Vec::new());
-        }
-        match Recall::from_bytes(&body) {
-            Ok(recall) => drop(self.hooks.leases.send(Lease::Recall(recall, reply))),
-            Err(_) => reply.send(Errno::EPROTO.status(), Vec::new()),
+        let leases = &self.hooks.leases;
+        let bad = |reply: CallReply| reply.send(Errno::EPROTO.status(), Vec::new());
+        match opcode {
+            ops::callback::RECALL => match Recall::from_bytes(&body) {
+                Ok(recall) => drop(leases.send(Lease::Recall(recall, reply))),
+                Err(_) => bad(reply),
+            },
+            ops::callback::LEASES => match LeaseRecall::from_bytes(&body) {
+                Ok(recall) => drop(leases.send(Lease::Inodes(recall, reply))),
+                Err(_) => bad(reply),
+            },
+            _ => reply.send(Errno::EOPNOTSUPP.status(), Vec::new()),
         }
     }
 
@@ -126,6 +138,9 @@ impl Events for Hook {
             return drop(self.hooks.links.send(Link::Evicted(*client)));
         }
         tracing::info!(target = %self.target, %why, "lost");
+        if ost_index(&self.target).is_none() {
+            self.hooks.table.away(true);
+        }
         let _ = self.hooks.links.send(Link::Lost(self.target.clone()));
     }
 
@@ -140,6 +155,10 @@ impl Events for Hook {
         }
         let of_mdt = ost_index(&self.target).is_none();
         if of_mdt {
+            if !welcome.resumed {
+                self.hooks.table.clear();
+            }
+            self.hooks.table.away(false);
             self.hooks.order.began();
         }
         let event = Link::Back(self.target.clone(), Box::new(welcome.clone()));
@@ -152,7 +171,15 @@ impl Events for Hook {
 /// Acts on leases until told to stop.
 pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lease>) {
     for event in inbox {
-        let Lease::Recall(recall, reply) = event else { return };
+        let (recall, reply) = match event {
+            Lease::Recall(recall, reply) => (recall, reply),
+            Lease::Inodes(recall, reply) => {
+                core.give_back(&recall);
+                reply.send(0, Vec::new());
+                continue;
+            }
+            Lease::Stop => return,
+        };
         order.wait();
         match recall.what {
             R_SOLE_END => core.sole_end(),
@@ -209,6 +236,7 @@ fn links(core: &Arc<Core>, order: &Order, inbox: &Receiver<Link>) {
 impl Core {
     /// Another client came: everything goes out, then nothing is cached.
     pub(crate) fn sole_end(self: &Arc<Core>) {
+        self.leases.clear();
         self.sole.store(false, SeqCst);
         self.new_epoch();
         self.closed_all();
@@ -237,6 +265,40 @@ impl Core {
         self.announce(|l| l.sole(false));
     }
 
+    /// The MDT wants leases back: nothing that rests on them is believed from when this returns, and
+    /// files that are open here only are open there too.
+    fn give_back(self: &Arc<Core>, recall: &LeaseRecall) {
+        let (mut owned, mut read) = (Vec::new(), Vec::new());
+        for lease in &recall.back.0 {
+            let had = self.leases.recalled(lease.fid, lease.bits);
+            self.mdt.wb.recalled(lease.fid, lease.bits);
+            let Some(inode) = self.registry.find(lease.fid) else { continue };
+            if had & LS_WRITE != 0 {
+                self.leases.let_go(lease.fid);
+                owned.push(inode.clone());
+            }
+            {
+                // Waits for who still believed in it.
+                let mut st = inode.st.lock();
+                st.ahead.clear();
+                // Told later, when it was read would undo a time that is set by hand now.
+                if lease.bits & LS_ATTR != 0 && st.atime.is_some() {
+                    read.push(inode.clone());
+                }
+            }
+            if lease.bits & LS_OPEN != 0
+                && let Err(e) = self.pin(&inode)
+            {
+                tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
+            }
+        }
+        self.disown(owned);
+        self.tell_read(&read);
+        self.show_all(recall.glimpse.0.iter().filter_map(|fid| self.registry.find(*fid)).collect());
+        self.announce(|l| l.recalled(&recall.back.0));
+        self.counters.recalls.fetch_add(1, SeqCst);
+    }
+
     pub(crate) fn sole_begin(self: &Arc<Core>) {
         for inode in self.registry.all() {
             // Bytes written among others may be older than theirs: they must not lie over what
@@ -248,6 +310,7 @@ impl Core {
             st.unstable.remove(0, MAX_FILE_SIZE);
             st.account(&self.budget);
         }
+        self.leases.clear();
         self.mdt.wb.forget_all();
         self.new_epoch();
         self.sole.store(true, SeqCst);
@@ -266,11 +329,21 @@ impl Core {
         }
         self.mdt.granted(grant.fids);
         self.mdt.wb.restarted(grant.dom_limit.into());
+        self.space.renew(self.tick_now());
         self.dom_limit.store(grant.dom_limit.into(), SeqCst);
         self.sole.store(grant.sole, SeqCst);
+        self.life.fetch_add(1, SeqCst);
         self.new_epoch();
         for inode in self.registry.all() {
             self.reopen(&inode);
+            {
+                // Others may look at it from now on.
+                let mut st = inode.st.lock();
+                if !self.caching() && (st.has_inline_dirty() || !st.dirty.is_empty()) {
+                    st.push_all = true;
+                    self.want_push(&inode, &mut st);
+                }
+            }
             if !self.caching()
                 && let Err(e) = self.pin(&inode)
             {

@@ -23,6 +23,7 @@ impl Core {
         let sessions: Vec<Arc<Session>> =
             osts.into_iter().chain([self.mdt.session.clone()]).collect();
         sessions.iter().for_each(|s| s.expel());
+        self.leases.clear();
         self.sole.store(false, SeqCst);
         self.new_epoch();
         // What was done here and not told is nobody's business any more.

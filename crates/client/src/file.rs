@@ -122,7 +122,7 @@ impl OpenFile {
     ) -> OpenFile {
         let told = AtomicU64::new(inode.st.lock().failures);
         let released = AtomicBool::new(false);
-        let losses = AtomicU64::new(client.core().mdt.promises.losses());
+        let losses = AtomicU64::new(client.core().mdt.promises.opened(inode.fid));
         let stream = Mutex::default();
         OpenFile { client, inode, handle, flags, stream, told, losses, released }
     }
@@ -178,7 +178,7 @@ impl OpenFile {
         self.flags
     }
 
-    /// Attributes, as [`Client::getattr`] but without a message while SOLE.
+    /// Attributes, as [`Client::getattr`] but without a message while they are known.
     pub fn attr(&self) -> Result<Attr, Errno> {
         let core = self.core();
         {
@@ -236,7 +236,7 @@ impl OpenFile {
         let core = self.core();
         core.note_lost();
         core.drain(&self.inode);
-        let shared = !core.caching();
+        let shared = !core.owns(&self.inode.st.lock());
         if core.careful.load(SeqCst) || shared {
             // Among others the size is told before close(2) returns: told later, with the last
             // close, it could undo a truncation that came after it.
@@ -251,8 +251,10 @@ impl OpenFile {
         self.usable()?;
         let outcome = self.core().fsync(&self.inode, datasync);
         let told = self.failure();
-        let lost = self.core().mdt.promises.check(&self.losses);
-        outcome.and(told).and(lost)
+        let lost = self.core().mdt.promises.check(self.inode.fid, &self.losses);
+        // Refused after it had been answered, when nobody had the file open.
+        let refused = self.core().lost_dirs.lock().remove(&self.inode.fid);
+        outcome.and(told).and(lost).and(refused.map_or(Ok(()), Err))
     }
 
     /// The last descriptor is gone. Does not wait for servers; later calls answer EBADF.
@@ -265,7 +267,7 @@ impl OpenFile {
             if core.close_untold(&self.inode, self.handle) {
                 return;
             }
-            let wait = !self.flags.write && core.can_wait(&self.inode);
+            let wait = core.can_wait(&self.inode, self.flags.write);
             core.close_late(&self.inode, Some(self.handle), wait);
         }
     }

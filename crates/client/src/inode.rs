@@ -7,13 +7,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use proto::attr::A_INLINE;
 use proto::mds::SizeReport;
-use proto::{Attr, Errno, Fid, Layout, TimeSpec};
+use proto::{Attr, Errno, Fid, Layout, MAX_FILE_SIZE, TimeSpec};
 
 use crate::ahead::Ahead;
 use crate::budget::{Budget, Held};
+use crate::leases::Mark;
 use crate::ranges::{Buf, RangeMap};
 
 /// Data that lives with the metadata.
@@ -25,6 +27,21 @@ pub(crate) struct Inline {
     pub(crate) dirty: Option<(u64, u64)>,
     /// Whether the MDT holds any data.
     pub(crate) stored: bool,
+}
+
+impl Inline {
+    /// What the MDT holds, with the bytes it does not have over it: written under a lease that is being
+    /// called back, they are newer, and nobody else could write meanwhile.
+    pub(crate) fn over(&self, mut data: Vec<u8>) -> Inline {
+        let stored = !data.is_empty();
+        if let Some((a, b)) = self.dirty
+            && let Some(mine) = self.data.get(a as usize..b as usize)
+        {
+            data.resize(data.len().max(b as usize), 0);
+            data[a as usize..b as usize].copy_from_slice(mine);
+        }
+        Inline { data, dirty: self.dirty, stored }
+    }
 }
 
 /// Where a file's data is.
@@ -45,20 +62,45 @@ pub(crate) struct Taken {
     pub(crate) verifier: u64,
 }
 
+/// A version of attributes, and the session with the MDT ([`Core::life`](crate::core::Core)) it was
+/// asked in: after a restart versions may have gone back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AsOf {
+    pub(crate) life: u64,
+    pub(crate) version: u64,
+}
+
+/// Of bytes on their way to an OST.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// In the order of sending.
+    pub(crate) id: u64,
+    /// Their writer was answered before they went.
+    pub(crate) behind: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     /// The newest from the MDT.
     pub(crate) attr: Attr,
     /// Cache epoch under which attr and place are the truth; 0: not known.
     pub(crate) epoch: u64,
+    /// When they were learned, among others ([`crate::leases`]).
+    pub(crate) mark: Mark,
     pub(crate) place: Place,
-    /// Truth while SOLE.
+    /// What `place` came with.
+    pub(crate) place_as_of: AsOf,
+    /// Inline bytes are being moved to objects: until that ends the MDT says both.
+    pub(crate) moving: bool,
+    /// Truth while the file is this client's alone.
     pub(crate) size: u64,
     /// Data time not yet reported.
     pub(crate) mtime: Option<TimeSpec>,
     pub(crate) atime: Option<TimeSpec>,
     /// Data was written to objects since the last report.
     pub(crate) unreported: bool,
+    /// Written among others: the blocks are asked of the OSTs when it is closed.
+    pub(crate) blocks_due: bool,
     /// The MDT was told something since the last sync.
     pub(crate) unsynced: bool,
     pub(crate) opens: u32,
@@ -73,7 +115,10 @@ pub(crate) struct State {
     /// Not sent.
     pub(crate) dirty: RangeMap<()>,
     /// Sent, not answered.
-    pub(crate) flight: RangeMap<()>,
+    pub(crate) flight: RangeMap<Sent>,
+    pub(crate) next_sent: u64,
+    /// Who waits until all that is dirty has gone: writers do not add to it meanwhile.
+    pub(crate) draining: u32,
     /// Writes refused for their checksum, in a row.
     pub(crate) damaged: u32,
     /// Answered, not committed.
@@ -88,12 +133,16 @@ pub(crate) struct State {
     pub(crate) failure: Option<Errno>,
     /// When the oldest dirty byte came, in ticks of the client.
     pub(crate) dirty_since: Option<u64>,
+    /// The same for the oldest byte that an OST has taken and not committed.
+    pub(crate) unstable_since: Option<u64>,
     /// Queued for the workers.
     pub(crate) queued: bool,
     /// The next push takes everything, not only what is worth an RPC of its own.
     pub(crate) push_all: bool,
     /// A background commit is under way.
     pub(crate) committing: bool,
+    /// Inline bytes on their way to the MDT.
+    pub(crate) sending: Option<(u64, u64)>,
     /// Somebody tells the MDT about size, times or inline data: one at a time, in order.
     pub(crate) talking: bool,
     /// Counts changes of data, so that a report knows whether it is still the newest.
@@ -117,6 +166,9 @@ pub(crate) enum Idle {
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) fid: Fid,
+    /// Taken before `io` by who appends: two of this client must not begin at the same end, one under
+    /// a lease and one without.
+    pub(crate) end: Mutex<()>,
     /// See the crate's lock order.
     pub(crate) io: RwLock<()>,
     pub(crate) st: Mutex<State>,
@@ -129,10 +181,14 @@ impl Inode {
         let st = State {
             size: attr.size,
             epoch: 0,
+            mark: Mark::NEVER,
             place: Place::Unknown,
+            place_as_of: AsOf::default(),
+            moving: false,
             mtime: None,
             atime: None,
             unreported: false,
+            blocks_due: false,
             unsynced: false,
             opens: 0,
             locals: 0,
@@ -142,6 +198,8 @@ impl Inode {
             handles: Vec::new(),
             dirty: RangeMap::default(),
             flight: RangeMap::default(),
+            next_sent: 1,
+            draining: 0,
             unstable: RangeMap::default(),
             damaged: 0,
             cut: BTreeSet::new(),
@@ -150,9 +208,11 @@ impl Inode {
             failures: 0,
             failure: None,
             dirty_since: None,
+            unstable_since: None,
             queued: false,
             push_all: false,
             committing: false,
+            sending: None,
             talking: false,
             changes: 0,
             idle: Idle::No,
@@ -161,7 +221,7 @@ impl Inode {
             attr,
         };
         let (io, landed) = (RwLock::new(()), Condvar::new());
-        Inode { fid: st.attr.fid, io, st: Mutex::new(st), landed }
+        Inode { fid: st.attr.fid, end: Mutex::new(()), io, st: Mutex::new(st), landed }
     }
 }
 
@@ -183,6 +243,15 @@ pub(crate) fn talk(inode: &Arc<Inode>) -> Talk {
     }
     st.talking = true;
     Talk(inode.clone())
+}
+
+/// As [`talk`], unless somebody has it.
+pub(crate) fn try_talk(inode: &Arc<Inode>) -> Option<Talk> {
+    let mut st = inode.st.lock();
+    if std::mem::replace(&mut st.talking, true) {
+        return None;
+    }
+    Some(Talk(inode.clone()))
 }
 
 impl State {
@@ -226,9 +295,54 @@ impl State {
         self.epoch == epoch && !matches!(self.place, Place::Unknown)
     }
 
+    /// Whether an answer tells of the file as it was before what is known of its place: it was
+    /// overtaken on its way, and must not bring the old place back.
+    pub(crate) fn outruns(&self, told: AsOf, theirs: &Place) -> bool {
+        let known = self.place_as_of;
+        let same = told.life == known.life;
+        match (&self.place, theirs) {
+            (Place::Unknown, _) => false,
+            (Place::Striped(_), Place::Inline(_)) => {
+                self.moving || (same && told.version <= known.version)
+            }
+            _ => same && told.version < known.version,
+        }
+    }
+
+    /// Whether an answer was asked for before the last change made here.
+    pub(crate) fn overtakes(&self, told: AsOf) -> bool {
+        self.place_as_of.life == told.life && told.version < self.place_as_of.version
+    }
+
+    /// This client changed the file, and the MDT says so: what was asked before, and is answered later,
+    /// tells of the file as it was before.
+    pub(crate) fn changed_as_of(&mut self, told: AsOf) {
+        let known = self.place_as_of;
+        if told.life != known.life || told.version > known.version {
+            self.place_as_of = told;
+        }
+    }
+
+    /// Whether there are bytes of objects whose writer was answered and that no OST has for certain.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.dirty.is_empty() || self.flight.runs().any(|(_, seg)| seg.tag.behind)
+    }
+
+    /// Bytes are on their way from now on.
+    pub(crate) fn take_off(&mut self, at: u64, bytes: &Bytes, behind: bool) {
+        let sent = Sent { id: self.next_sent, behind };
+        self.next_sent += 1;
+        self.flight.insert(at, Buf::Shared(bytes.clone()), sent);
+    }
+
     /// Whether there are inline bytes the MDT does not have.
     pub(crate) fn has_inline_dirty(&self) -> bool {
         matches!(&self.place, Place::Inline(i) if i.dirty.is_some())
+    }
+
+    /// Whether there are bytes whose writer was answered and that no server has for certain.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.has_inline_dirty() || self.sending.is_some() || self.is_behind()
     }
 
     /// Whether size and times here are newer than the MDT's.
@@ -236,9 +350,12 @@ impl State {
         self.held.dirty > 0 || self.unreported || self.mtime.is_some()
     }
 
-    /// Takes newer attributes of the MDT; those older than what is known are ignored.
+    /// Takes attributes of the MDT that were asked for in `epoch` (0: that does not matter). Those older
+    /// than what is known are ignored, and those of before the last change of epoch: an MDT that
+    /// restarted may not have them any more, whatever their version.
     pub(crate) fn learn(&mut self, attr: &Attr, epoch: u64) {
-        if self.epoch == epoch && epoch != 0 && attr.version < self.attr.version {
+        let older = self.epoch == epoch && attr.version < self.attr.version;
+        if epoch != 0 && (older || self.epoch > epoch) {
             return;
         }
         self.attr = attr.clone();
@@ -276,6 +393,50 @@ impl State {
         attr
     }
 
+    /// What the MDT holds, with what it does not have yet laid over: it may have lost what was there
+    /// when that was written.
+    pub(crate) fn rebase(&mut self, theirs: Place) {
+        let (mine, ranges) = match &self.place {
+            Place::Inline(mine) => (mine.clone(), [self.sending, mine.dirty]),
+            // Objects are durable before they are written; a file that moved to them and did not is
+            // inline again, and what was written to them belongs to nothing.
+            Place::Striped(_) => {
+                if matches!(theirs, Place::Inline(_)) && self.flight.is_empty() {
+                    self.dirty.remove(0, MAX_FILE_SIZE);
+                    self.unstable.remove(0, MAX_FILE_SIZE);
+                    (self.unreported, self.dirty_since) = (false, None);
+                    self.place = theirs;
+                    self.fail(Errno::EIO);
+                }
+                return;
+            }
+            Place::Unknown => return self.place = theirs,
+        };
+        let over = ranges
+            .into_iter()
+            .flatten()
+            .filter_map(|(a, b)| Some((a, mine.data.get(a as usize..b as usize)?)));
+        match theirs {
+            Place::Inline(mut base) => {
+                for (at, data) in over {
+                    let end = at as usize + data.len();
+                    base.data.resize(base.data.len().max(end), 0);
+                    base.data[at as usize..end].copy_from_slice(data);
+                }
+                self.place = Place::Inline(Inline { dirty: mine.dirty, ..base });
+            }
+            Place::Striped(layout) => {
+                for (at, data) in over {
+                    self.dirty.insert_copy(at, data, ());
+                }
+                self.blocks = vec![None; layout.osts.len()];
+                self.unreported = true;
+                self.place = Place::Striped(layout);
+            }
+            Place::Unknown => {}
+        }
+    }
+
     /// Dirty data came or its time changed.
     pub(crate) fn touched(&mut self, now: TimeSpec, tick: u64) {
         self.changes += 1;
@@ -293,18 +454,26 @@ impl State {
 
     /// What a report to the MDT says; None when there is nothing to say.
     pub(crate) fn report(&self, exact: bool) -> Option<SizeReport> {
-        if !self.unreported && self.mtime.is_none() && self.atime.is_none() {
+        let blocks = match self.unreported || self.blocks_due {
+            true => self.blocks_known(),
+            false => None,
+        };
+        let counted = self.blocks_due && blocks.is_some();
+        if !self.unreported && self.mtime.is_none() && self.atime.is_none() && !counted {
             return None;
         }
+        // A size never promises bytes that the objects do not have.
+        let partial = self.is_partial();
+        let exact = exact && !partial;
         // Who only read among others must not tell a size: another may have cut the file since.
-        let size = if exact || self.unreported || self.mtime.is_some() { self.size } else { 0 };
-        Some(SizeReport {
-            size,
-            exact,
-            blocks: if self.unreported { self.blocks_known() } else { None },
-            mtime: self.mtime,
-            atime: self.atime,
-        })
+        let tells = exact || self.unreported || self.mtime.is_some();
+        let size = if tells && !partial { self.size } else { 0 };
+        Some(SizeReport { size, exact, blocks, mtime: self.mtime, atime: self.atime })
+    }
+
+    /// Whether a report leaves the size out, which has to be told once all bytes are there.
+    pub(crate) fn is_partial(&self) -> bool {
+        matches!(self.place, Place::Striped(_)) && self.is_behind()
     }
 
     /// Writes into inline data.

@@ -1,5 +1,5 @@
-//! The client of a Pinstripe file system: sessions to all targets, caches under the SOLE lease,
-//! striped I/O with write-behind and read-ahead.
+//! The client of a Pinstripe file system: sessions to all targets, caches under leases, striped I/O
+//! with write-behind and read-ahead.
 //!
 //! Role: a synchronous, thread-safe file API by FID; every method may be called from any thread.
 //! Assumptions: one process has one [`Client`] per mounted file system. Never does: know FUSE,
@@ -25,8 +25,10 @@ mod cut;
 mod events;
 mod evicted;
 mod file;
+mod filling;
 mod gather;
 mod inode;
+mod leases;
 mod listener;
 mod load;
 mod local;
@@ -35,6 +37,7 @@ mod mdt;
 mod meta;
 mod names;
 mod ost;
+mod owned;
 mod promises;
 mod push;
 mod ranges;
@@ -43,6 +46,7 @@ mod read;
 mod registry;
 mod resize;
 mod slab;
+mod small;
 mod space;
 mod stats;
 mod tell;
@@ -56,5 +60,6 @@ pub use config::{Atime, ClientConfig, ClientError, Mgs, Options};
 pub use file::{Data, FallocMode, OpenFile, OpenFlags, Whence};
 pub use listener::Listener;
 pub use locks::{CancelToken, F_RDLCK, F_UNLCK, F_WRLCK};
+pub use promises::Caller;
 pub use stats::Stats;
 pub use types::{Created, Dir, LayoutInfo, Space};

@@ -1,6 +1,7 @@
 //! What the layer above is told when caches must go.
 
 use proto::Fid;
+use proto::mds::Lease;
 
 /// Told about leases. Methods run on threads of the client that hold none of its locks; they may
 /// block, but must not call methods that wait for a lease.
@@ -10,6 +11,8 @@ pub trait Listener: Send + Sync + 'static {
     fn sole(&self, now: bool);
     /// Drop what is cached of one inode: attributes, data, names in it.
     fn forget(&self, fid: Fid);
+    /// These leases are given back when this returns: drop what is cached of their inodes.
+    fn recalled(&self, leases: &[Lease]);
     /// A server restarted and what is cached may be older than the file system: drop everything.
     fn reset(&self);
 }

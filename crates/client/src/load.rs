@@ -1,8 +1,8 @@
 //! Learning where a file's data is and how long it is.
 //!
-//! Role: under the SOLE lease what is learned once (per cache epoch) is the truth and this client
-//! its authority; without it every operation asks. Sizes that lag on the MDT are asked from the
-//! OSTs (glimpse).
+//! Role: of a file that is this client's alone what is learned once (per cache epoch) is the truth
+//! and this client its authority; of others what is read is the truth while a lease stands for it;
+//! without one every operation asks. Sizes that lag on the MDT are asked from the OSTs (glimpse).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::attr::A_SIZE_LAGS;
 use proto::layout::ObjectId;
-use proto::mds::{Op, OpenInfo, Res, SizeReport};
+use proto::mds::{LS_WRITE, Op, OpenInfo, Res, SizeReport};
 use proto::{Attr, Errno, FileKind, Layout, TimeSpec};
 
-use crate::core::Core;
+use crate::core::{Asked, Core};
 use crate::gather::Gather;
 use crate::inode::{Inline, Inode, Place};
+use crate::leases::Mark;
 use crate::mdt::own_cred;
 
 /// What the objects of a file say.
@@ -37,21 +38,39 @@ pub(crate) fn place_of(inline: Option<Bytes>, layout: Option<Layout>) -> Place {
 }
 
 impl Core {
-    /// Makes place and size of a file known; to be called holding `io` (in either way).
+    /// Makes place and size of a file known to who changes it; to be called holding `io` (in either
+    /// way).
     pub(crate) fn load(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let epoch = self.epoch();
         {
             let st = inode.st.lock();
-            if st.epoch == epoch && !matches!(st.place, Place::Unknown) && self.caching() {
+            if self.has_loaded(&st) && self.owns(&st) {
                 return Ok(());
             }
             if !self.caching() && matches!(st.place, Place::Striped(_)) {
                 return Ok(());
             }
         }
-        match self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })? {
+        self.load_now(inode)
+    }
+
+    /// The same for who only reads it.
+    pub(crate) fn load_to_read(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        {
+            let st = inode.st.lock();
+            if self.has_loaded(&st) || (!self.caching() && matches!(st.place, Place::Striped(_))) {
+                return Ok(());
+            }
+        }
+        self.load_now(inode)
+    }
+
+    pub(crate) fn load_now(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let asked = self.asked();
+        let (answer, got) = self.mdt.one_got(&own_cred(), Op::ReadInline { fid: inode.fid })?;
+        match answer {
             Res::Inline { attr, data, layout } => {
-                self.take_in(inode, &attr, place_of(data, layout), epoch)
+                let asked = asked.under(&got, attr.fid);
+                self.take_in(inode, &attr, place_of(data, layout), asked)
             }
             _ => Err(Errno::EPROTO),
         }
@@ -63,56 +82,74 @@ impl Core {
         inode: &Arc<Inode>,
         attr: &Attr,
         open: &OpenInfo,
-        epoch: u64,
+        asked: Asked,
     ) -> Result<(), Errno> {
         if attr.kind() != FileKind::File {
             return Ok(());
         }
-        self.take_in(inode, attr, place_of(open.inline.clone(), open.layout.clone()), epoch)
+        self.take_in(inode, attr, place_of(open.inline.clone(), open.layout.clone()), asked)
     }
 
-    /// Notes what an answer said that was asked for under `epoch`.
+    /// Notes what an answer said.
     pub(crate) fn take_in(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         attr: &Attr,
         place: Place,
-        epoch: u64,
+        asked: Asked,
     ) -> Result<(), Errno> {
-        let known = |st: &crate::inode::State| {
-            st.epoch == epoch && !matches!(st.place, Place::Unknown) && self.caching()
-        };
+        let known = |st: &crate::inode::State| st.epoch == asked.epoch && self.has_loaded(st);
         {
             let mut st = inode.st.lock();
             if known(&st) {
-                st.learn(attr, epoch);
+                st.learn(attr, asked.epoch);
                 return Ok(());
             }
         }
         let seen = match &place {
-            Place::Striped(layout) if attr.flags & A_SIZE_LAGS != 0 && self.caching() => {
+            // Only who is alone with it can learn the size of one that is written.
+            Place::Striped(layout)
+                if attr.flags & A_SIZE_LAGS != 0
+                    && (self.caching() || self.leases.has(attr.fid, LS_WRITE)) =>
+            {
                 Some(self.glimpse(layout, attr)?)
             }
             _ => None,
         };
         let mut st = inode.st.lock();
-        if known(&st) {
+        let as_of = asked.of(attr);
+        if known(&st) || st.outruns(as_of, &place) {
             return Ok(());
         }
+        // Asked before the last change made here: good enough to know the place, not to believe in it.
+        let overtaken = st.overtakes(as_of);
+        if !overtaken {
+            st.place_as_of = as_of;
+        }
         st.attr = attr.clone();
-        st.epoch = epoch;
+        st.epoch = asked.epoch;
+        st.mark = Mark::NEVER;
         st.ahead.clear();
         if st.is_ahead() {
-            // Written before a server restarted: what is here is newer.
+            // Written before a server restarted: what is here is newer than what is there.
             st.size = st.size.max(attr.size);
+            st.rebase(place);
+            st.account(&self.budget);
             return Ok(());
         }
         st.size = attr.size;
         if let Place::Striped(layout) = &place {
             st.blocks = vec![None; layout.osts.len()];
         }
+        // The size of one that others write is not known; nor is it while an OST may have lost what is to be
+        // sent to it again.
+        let sized = attr.flags & A_SIZE_LAGS == 0 || (seen.is_some() && st.unstable.is_empty());
+        if sized && !overtaken {
+            st.mark = asked.mark;
+        }
         if let Some(seen) = seen {
-            st.size = seen.size;
+            let resent = st.unstable.runs().map(|(at, seg)| at + seg.data.len()).max();
+            st.size = seen.size.max(resent.unwrap_or(0));
             st.attr.mtime = st.attr.mtime.max(seen.mtime);
             st.blocks = seen.blocks;
         }
@@ -155,19 +192,31 @@ impl Core {
     }
 
     /// Attributes as an application shall see them: with what is known here, or by the OSTs.
-    pub(crate) fn settle(self: &Arc<Core>, mut attr: Attr, epoch: u64) -> Result<Attr, Errno> {
+    pub(crate) fn settle(self: &Arc<Core>, mut attr: Attr, asked: Asked) -> Result<Attr, Errno> {
         if attr.kind() != FileKind::File {
             return Ok(attr);
         }
         if let Some(inode) = self.registry.find(attr.fid) {
             let mut st = inode.st.lock();
+            // What is told of it just now the answer may lack.
+            let overtaken = st.sending.is_some() || st.overtakes(asked.of(&attr));
             let loaded = st.epoch == self.epoch() && !matches!(st.place, Place::Unknown);
-            if self.caching() && (loaded || st.is_ahead()) {
-                st.learn(&attr, epoch);
+            let owned = self.owns(&st) && (loaded || st.is_ahead());
+            // What is not told yet although the lease is gone goes before whatever another does.
+            if owned || st.has_inline_dirty() {
+                st.learn(&attr, asked.epoch);
                 return Ok(st.show());
             }
             if self.knows(&st) {
-                st.learn(&attr, epoch);
+                st.learn(&attr, asked.epoch);
+            }
+            drop(st);
+            self.let_out(&inode)?;
+            if overtaken
+                && let Ok(Res::Attr { attr: newer }) =
+                    self.mdt.one(&own_cred(), Op::GetAttr { fid: attr.fid })
+            {
+                attr = newer;
             }
         }
         if attr.flags & A_SIZE_LAGS == 0 {
@@ -181,7 +230,7 @@ impl Core {
         attr.size = seen.size;
         attr.mtime = seen.mtime;
         attr.blocks = seen.blocks.iter().copied().sum::<Option<u64>>().unwrap_or(attr.blocks);
-        if self.caching() && epoch == self.epoch() {
+        if self.caching() && asked.epoch == self.epoch() {
             let report = SizeReport {
                 size: attr.size,
                 exact: true,
@@ -194,15 +243,34 @@ impl Core {
         Ok(attr)
     }
 
+    /// Size of a striped file as far as the servers have its bytes; None: it is this client's alone.
+    pub(crate) fn size_there(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+    ) -> Result<Option<u64>, Errno> {
+        {
+            let st = inode.st.lock();
+            if self.owns(&st) || st.is_untold() {
+                return Ok(None);
+            }
+        }
+        match self.mdt.one(&own_cred(), Op::GetAttr { fid: inode.fid })? {
+            Res::Attr { attr } if attr.flags & A_SIZE_LAGS == 0 => Ok(Some(attr.size)),
+            Res::Attr { attr } => Ok(Some(self.glimpse(layout, &attr)?.size)),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
     /// Size of a file now; asks when others may change it.
     pub(crate) fn size_now(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<u64, Errno> {
-        if self.caching() {
+        if self.owns(&inode.st.lock()) {
             self.load(inode)?;
             return Ok(inode.st.lock().size);
         }
-        let epoch = self.epoch();
+        let asked = self.asked();
         match self.mdt.one(&own_cred(), Op::GetAttr { fid: inode.fid })? {
-            Res::Attr { attr } => Ok(self.settle(attr, epoch)?.size),
+            Res::Attr { attr } => Ok(self.settle(attr, asked)?.size),
             _ => Err(Errno::EPROTO),
         }
     }

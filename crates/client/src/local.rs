@@ -1,12 +1,14 @@
 //! Opens that only this client knows of, and closes that can wait.
 //!
-//! Role: under the SOLE lease a file whose attributes are known is opened for reading and closed
-//! without a word to the MDT. What an MDT keeps an open for (an unlinked file lives until its last
+//! Role: under a lease a file whose attributes are known is opened for reading and closed without a
+//! word to the MDT. What an MDT keeps an open for (an unlinked file lives until its last
 //! close) is made up for before a name is removed, before the lease goes, and when a file stays
 //! open for long: it is *pinned* then, by one handle at the MDT for all its local opens.
-//! Access times, and handles of files that were only read, are told late, many in one message.
+//! Access times, and handles of files that were only read or are this client's alone among others, are
+//! told late, many in one message.
 //! Assumptions: while the lease stands nobody else removes names. Never does: open for writing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -18,10 +20,13 @@ use crate::core::Core;
 use crate::file::OpenFlags;
 use crate::inode::Inode;
 use crate::mdt::{last, own_cred};
-use crate::worker::{CLOSES_MAX, CLOSES_PER_MESSAGE, Closing};
+use crate::worker::{CLOSES_MAX, CLOSES_PER_MESSAGE, Closing, TICKS_UNSTABLE};
 
 /// Ticks of the client after which a file that is still open is pinned.
 const LOOSE_TICKS: u64 = 2;
+
+/// Ticks after which access times are told that nobody asked for.
+const TIMES_TICKS: u64 = TICKS_UNSTABLE;
 
 /// A handle to close, or (None) an access time to tell.
 pub(crate) type Late = (Arc<Inode>, Option<u64>);
@@ -34,7 +39,14 @@ pub(crate) struct Local {
     /// Removals of names on their way: no file is opened here meanwhile.
     removals: AtomicU64,
     /// What can wait; at most [`CLOSES_MAX`].
-    late: Mutex<Vec<Late>>,
+    late: Mutex<Waiting>,
+}
+
+/// What can wait, and until which tick.
+#[derive(Default)]
+struct Waiting {
+    files: Vec<Late>,
+    until: u64,
 }
 
 /// To be held while names are removed.
@@ -49,7 +61,7 @@ impl Drop for Removal {
 impl Core {
     /// Opens a file without the MDT, if that is possible.
     pub(crate) fn open_here(&self, fid: Fid, flags: OpenFlags) -> Option<Arc<Inode>> {
-        if flags.write || flags.trunc || !self.caching() {
+        if flags.write || flags.trunc || !self.believes() {
             return None;
         }
         let inode = self.registry.find(fid)?;
@@ -57,7 +69,7 @@ impl Core {
         self.local.loose.fetch_add(1, SeqCst);
         let opened = {
             let mut st = inode.st.lock();
-            let known = self.knows(&st) && self.local.removals.load(SeqCst) == 0;
+            let known = self.opens_here(&st) && self.local.removals.load(SeqCst) == 0;
             (known && st.attr.kind() == FileKind::File && st.attr.nlink > 0).then(|| {
                 st.opens += 1;
                 st.locals += 1;
@@ -115,10 +127,12 @@ impl Core {
         true
     }
 
-    /// Whether the close of a handle that only read can wait.
-    pub(crate) fn can_wait(&self, inode: &Inode) -> bool {
+    /// Whether the close of a handle can wait: alone, of one that only read; among others, of a file
+    /// that is this client's.
+    pub(crate) fn can_wait(&self, inode: &Inode, wrote: bool) -> bool {
         let mut st = inode.st.lock();
-        let can = self.caching() && st.attr.nlink > 0;
+        let stands = if self.caching() { !wrote } else { self.owns(&st) };
+        let can = stands && st.attr.nlink > 0;
         st.late |= can;
         can
     }
@@ -127,9 +141,11 @@ impl Core {
     pub(crate) fn close_late(&self, inode: &Arc<Inode>, handle: Option<u64>, wait: bool) {
         if wait {
             let mut late = self.local.late.lock();
-            if late.len() < CLOSES_MAX {
-                late.push((inode.clone(), handle));
-                let full = late.len().is_multiple_of(CLOSES_PER_MESSAGE);
+            if late.files.len() < CLOSES_MAX {
+                let until = self.tick_now() + if handle.is_some() { 0 } else { TIMES_TICKS };
+                late.until = if late.files.is_empty() { until } else { late.until.min(until) };
+                late.files.push((inode.clone(), handle));
+                let full = late.files.len().is_multiple_of(CLOSES_PER_MESSAGE);
                 drop(late);
                 return if full {
                     self.hurry()
@@ -148,16 +164,32 @@ impl Core {
 
     /// Takes what waits.
     pub(crate) fn take_late(&self) -> Vec<Late> {
-        let late = std::mem::take(&mut *self.local.late.lock());
+        let late = std::mem::take(&mut self.local.late.lock().files);
         for (inode, _) in &late {
             inode.st.lock().late = false;
         }
         late
     }
 
+    /// Takes what waits of these files.
+    pub(crate) fn take_late_of(&self, files: &HashSet<Fid>) -> Vec<Late> {
+        let taken: Vec<Late> = {
+            let mut late = self.local.late.lock();
+            late.files.extract_if(.., |(inode, _)| files.contains(&inode.fid)).collect()
+        };
+        for (inode, _) in &taken {
+            inode.st.lock().late = false;
+        }
+        taken
+    }
+
     /// Once a tick: what waited long enough is told, what is open for long is pinned.
     pub(crate) fn age_local(self: &Arc<Core>, tick: u64) {
-        if !self.local.late.lock().is_empty() {
+        let due = {
+            let late = self.local.late.lock();
+            !late.files.is_empty() && late.until <= tick
+        };
+        if due {
             self.hurry();
         }
         if self.local.loose.load(SeqCst) == 0 {

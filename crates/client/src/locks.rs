@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use proto::mds::{Cred, LockDesc, Op, Res};
+use proto::mds::{Cred, L_APPEND, LockDesc, Op, Res};
 use proto::{Errno, Fid};
 
 use crate::client::Client;
@@ -126,31 +127,75 @@ impl Client {
                 core.drain(&inode);
             }
         }
-        let answer = self.take_lock(cred, fid, &lock, false);
-        let answer = match answer {
-            Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, &lock, cancel),
-            other => other,
-        };
-        answer.map(|()| core.locks.note(fid, &lock))
+        core.set_lock(cred, fid, &lock, wait, cancel)
     }
 
-    fn take_lock(&self, cred: &Cred, fid: Fid, lock: &LockDesc, wait: bool) -> Result<(), Errno> {
-        let op = Op::Lock { fid, lock: lock.clone(), wait };
-        match self.core().mdt.one(cred, op)? {
-            Res::Done {} => Ok(()),
+    /// The first lock in the way of `lock`.
+    pub fn getlk(&self, cred: &Cred, fid: Fid, lock: LockDesc) -> Result<Option<LockDesc>, Errno> {
+        match self.core().mdt.one(cred, Op::TestLock { fid, lock })? {
+            Res::Conflict { lock } => Ok(lock),
             _ => Err(Errno::EPROTO),
         }
+    }
+}
+
+/// The end of a file is this operation's until it is dropped.
+pub(crate) struct End {
+    core: Arc<Core>,
+    fid: Fid,
+    owner: u64,
+}
+
+impl End {
+    fn lock(owner: u64, kind: u8) -> LockDesc {
+        LockDesc { class: L_APPEND, kind, start: 0, end: u64::MAX, owner, pid: 0 }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let lock = End::lock(self.owner, F_UNLCK);
+        if let Err(e) = self.core.set_lock(&own_cred(), self.fid, &lock, false, None) {
+            // It ends with the session at the latest.
+            tracing::warn!(fid = %self.fid, error = %e, "the end of a file stays locked");
+        }
+    }
+}
+
+impl Core {
+    /// Waits until nobody else who asks for it appends to a file.
+    pub(crate) fn lock_end(self: &Arc<Core>, fid: Fid) -> Result<End, Errno> {
+        static OWNERS: AtomicU64 = AtomicU64::new(1);
+        let owner = OWNERS.fetch_add(1, Relaxed);
+        self.set_lock(&own_cred(), fid, &End::lock(owner, F_WRLCK), true, None)?;
+        Ok(End { core: self.clone(), fid, owner })
+    }
+
+    fn set_lock(
+        self: &Arc<Core>,
+        cred: &Cred,
+        fid: Fid,
+        lock: &LockDesc,
+        wait: bool,
+        cancel: Option<&CancelToken>,
+    ) -> Result<(), Errno> {
+        let answer = match self.mdt.one(cred, Op::Lock { fid, lock: lock.clone(), wait: false }) {
+            Ok(Res::Done {}) => Ok(()),
+            Ok(_) => Err(Errno::EPROTO),
+            Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, lock, cancel),
+            Err(e) => Err(e),
+        };
+        answer.map(|()| self.locks.note(fid, lock))
     }
 
     /// Waits at the MDT, as long as it takes.
     fn wait_lock(
-        &self,
+        self: &Arc<Core>,
         cred: &Cred,
         fid: Fid,
         lock: &LockDesc,
         cancel: Option<&CancelToken>,
     ) -> Result<(), Errno> {
-        let core = self.core();
         loop {
             if let Some(token) = cancel {
                 let mut token = token.inner.lock();
@@ -158,10 +203,10 @@ impl Client {
                     return Err(Errno::EINTR);
                 }
                 let (owner, class) = (lock.owner, lock.class);
-                token.waiting = Some(Waiting { core: core.clone(), fid, owner, class });
+                token.waiting = Some(Waiting { core: self.clone(), fid, owner, class });
             }
             let op = Op::Lock { fid, lock: lock.clone(), wait: true };
-            let answer = core.mdt.wait_one(cred, op);
+            let answer = self.mdt.wait_one(cred, op);
             if let Some(token) = cancel {
                 token.inner.lock().waiting = None;
             }
@@ -172,17 +217,9 @@ impl Client {
                 // The request's time ran out, the lock's did not: the old wait ends, a new begins.
                 Ok(None) => {
                     let (owner, class) = (lock.owner, lock.class);
-                    core.mdt.one(&own_cred(), Op::CancelLock { fid, owner, class })?;
+                    self.mdt.one(&own_cred(), Op::CancelLock { fid, owner, class })?;
                 }
             }
-        }
-    }
-
-    /// The first lock in the way of `lock`.
-    pub fn getlk(&self, cred: &Cred, fid: Fid, lock: LockDesc) -> Result<Option<LockDesc>, Errno> {
-        match self.core().mdt.one(cred, Op::TestLock { fid, lock })? {
-            Res::Conflict { lock } => Ok(lock),
-            _ => Err(Errno::EPROTO),
         }
     }
 }

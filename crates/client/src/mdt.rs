@@ -9,11 +9,12 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use net::{NetError, Reply, Session};
 use parking_lot::Mutex;
-use proto::mds::{Compound, CompoundReply, Cred, Op, Res};
+use proto::mds::{Compound, CompoundReply, Cred, Lease, Op, Res};
 use proto::wire::List;
 use proto::{Errno, Fid, FidRange, Wire, ops};
 
 use crate::counters::Counters;
+use crate::leases::Got;
 use crate::promises::Promises;
 use crate::wb::Wb;
 
@@ -74,24 +75,54 @@ impl Fids {
     }
 }
 
+/// Files that an operation changes by their FID.
+pub(crate) fn changed(ops: &[Op]) -> Vec<Fid> {
+    let fid = |op: &Op| match op {
+        Op::Create { fid, .. }
+        | Op::SetAttr { fid, .. }
+        | Op::WriteInline { fid, .. }
+        | Op::Report { fid, .. }
+        | Op::Close { fid, report: Some(_), .. }
+        | Op::BeginWrite { fid, .. }
+        | Op::DropInline { fid, .. }
+        | Op::SetXattr { fid, .. }
+        | Op::RemoveXattr { fid, .. } => Some(*fid),
+        _ => None,
+    };
+    ops.iter().filter_map(fid).collect()
+}
+
+/// `changed`: what [`changed`] says of the `sent` operations.
 pub(crate) fn results(
     sent: usize,
+    changed: &[Fid],
     reply: Result<Reply, NetError>,
     promises: &Promises,
 ) -> Result<Vec<Res>, Errno> {
+    answer(sent, changed, reply, promises).map(|(results, _)| results)
+}
+
+/// Results, and the leases that came with them.
+pub(crate) fn answer(
+    sent: usize,
+    changed: &[Fid],
+    reply: Result<Reply, NetError>,
+    promises: &Promises,
+) -> Result<(Vec<Res>, Vec<Lease>), Errno> {
     let reply = reply.map_err(|e| lost(&e))?;
-    promises.answered(reply.header.transno.get());
+    let h = &reply.header;
+    promises.answered(h.epoch.get(), h.transno.get(), h.last_committed.get(), changed);
     reply.status()?;
     let decoded = CompoundReply::from_bytes(&reply.body).map_err(|why| {
         tracing::warn!(%why, "unreadable answer of the MDT");
         Errno::EPROTO
     })?;
-    let List(results) = decoded.results;
+    let (List(results), List(leases)) = (decoded.results, decoded.leases);
     let failed = matches!(results.last(), Some(Res::Failed { .. }));
     if results.len() > sent || (results.len() < sent && !failed) {
         return Err(Errno::EPROTO);
     }
-    Ok(results)
+    Ok((results, leases))
 }
 
 impl Mdt {
@@ -123,13 +154,19 @@ impl Mdt {
         last(self.compound(cred, vec![op])?)
     }
 
+    /// As [`Mdt::one`]; also the leases that came with it.
+    pub(crate) fn one_got(&self, cred: &Cred, op: Op) -> Result<(Res, Arc<Got>), Errno> {
+        let (results, got) = self.compound_got(cred, vec![op])?;
+        Ok((last(results)?, got))
+    }
+
     /// Runs one operation that may wait at the MDT; None when the request's time ran out.
     pub(crate) fn wait_one(&self, cred: &Cred, op: Op) -> Result<Option<Res>, Errno> {
         self.flush();
         let body = self.body(cred, vec![op]);
         match self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()) {
             Err(NetError::Timeout { .. }) => Ok(None),
-            reply => last(results(1, reply, &self.promises)?).map(Some),
+            reply => last(results(1, &[], reply, &self.promises)?).map(Some),
         }
     }
 
@@ -140,10 +177,10 @@ impl Mdt {
         ops: Vec<Op>,
         done: impl FnOnce(Result<Vec<Res>, Errno>) + Send + 'static,
     ) {
-        let sent = ops.len();
+        let (sent, changed) = (ops.len(), changed(&ops));
         let body = self.body(cred, ops);
         let promises = Arc::clone(&self.promises);
-        let done = Box::new(move |reply| done(results(sent, reply, &promises)));
+        let done = Box::new(move |reply| done(results(sent, &changed, reply, &promises)));
         self.session.submit(ops::mds::COMPOUND, body, Vec::new(), done);
     }
 

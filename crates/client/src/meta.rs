@@ -10,9 +10,10 @@ use proto::wire::List;
 use proto::{Attr, Errno, Fid, FileKind, SetAttr};
 
 use crate::client::Client;
+use crate::core::Asked;
 use crate::file::HERE;
-use crate::load::place_of;
 use crate::mdt::own_cred;
+use crate::promises::Caller;
 use crate::resize::attr_of;
 use crate::types::{Created, Dir, LayoutInfo, Space};
 use crate::{OpenFile, OpenFlags};
@@ -29,12 +30,12 @@ impl Client {
 
     /// One operation that answers attributes.
     fn ask_attr(&self, cred: &Cred, op: Op) -> Result<Attr, Errno> {
-        let epoch = self.core().epoch();
+        let asked = self.core().asked();
         let attr = match self.ask(cred, op)? {
             Res::Attr { attr } | Res::Entry { attr, .. } => attr,
             _ => return Err(Errno::EPROTO),
         };
-        self.core().settle(attr, epoch)
+        self.core().settle(attr, asked)
     }
 
     /// One operation that answers bytes.
@@ -113,7 +114,7 @@ impl Client {
         open: Option<OpenFlags>,
     ) -> Result<Created, Errno> {
         let core = self.core();
-        let epoch = core.epoch();
+        let asked = core.asked();
         let fid = core.mdt.fid()?;
         let op = Op::Create {
             dir,
@@ -127,19 +128,21 @@ impl Client {
             flags: (flags & !C_TRUNC & !C_OPEN) | if open.is_some() { C_OPEN } else { 0 },
             open: open.map_or(0, wire_flags),
         };
-        let (attr, created, info) = match self.ask(cred, op)? {
+        let (answer, got) = core.mdt.one_got(cred, op)?;
+        let (attr, created, info) = match answer {
             Res::Entry { attr, created, open } => (attr, created, open),
             _ => return Err(Errno::EPROTO),
         };
+        let asked = asked.under(&got, attr.fid);
         let (Some(open), Some(info)) = (open, info) else {
-            return Ok(Created { attr: core.settle(attr, epoch)?, created, file: None });
+            return Ok(Created { attr: core.settle(attr, asked)?, created, file: None });
         };
         let trunc = !created && (open.trunc || flags & C_TRUNC != 0);
-        let file = self.take_open(cred, &attr, &info, OpenFlags { trunc, ..open }, epoch)?;
+        let file = self.take_open(cred, &attr, &info, OpenFlags { trunc, ..open }, asked)?;
         if created {
             file.inode().st.lock().unsynced = true;
         }
-        Ok(Created { attr: core.settle(attr, epoch)?, created, file: Some(file) })
+        Ok(Created { attr: core.settle(attr, asked)?, created, file: Some(file) })
     }
 
     /// An open file without a name (O_TMPFILE).
@@ -170,22 +173,26 @@ impl Client {
     }
 
     fn remove(&self, cred: &Cred, dir: Fid, name: &[u8], rmdir: bool) -> Result<Attr, Errno> {
-        let epoch = self.core().epoch();
+        let asked = self.core().asked();
         let _removal = if rmdir { None } else { Some(self.core().removal(&[(dir, name)])?) };
         let op = Op::Unlink { dir, name: name.to_vec(), rmdir };
         let attr = attr_of(self.ask(cred, op)?)?;
-        self.lost_name(attr, epoch)
+        self.lost_name(attr, asked)
     }
 
     /// An inode lost a name, maybe its last.
-    fn lost_name(&self, attr: Attr, epoch: u64) -> Result<Attr, Errno> {
+    fn lost_name(&self, attr: Attr, asked: Asked) -> Result<Attr, Errno> {
         if attr.nlink > 0 || attr.is_dir() {
-            return self.core().settle(attr, epoch);
+            return self.core().settle(attr, asked);
         }
         if let Some(inode) = self.core().registry.find(attr.fid) {
             self.core().unlinked(&inode, &attr);
-            // Its last close may be waiting, and the MDT for that.
-            if inode.st.lock().late {
+            let mut st = inode.st.lock();
+            if st.opens == 0 {
+                // When it was read last interests nobody.
+                st.atime = None;
+            } else if st.late {
+                // Its last close may be waiting, and the MDT for that.
                 self.core().hurry();
             }
         }
@@ -202,13 +209,13 @@ impl Client {
         to: &[u8],
         flags: u32,
     ) -> Result<(Attr, Option<Attr>), Errno> {
-        let epoch = self.core().epoch();
+        let asked = self.core().asked();
         let _removal = self.core().removal(&[(to_dir, to)])?;
         let op = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), flags };
         match self.ask(cred, op)? {
             Res::Renamed { moved, replaced } => {
-                let replaced = replaced.map(|attr| self.lost_name(attr, epoch)).transpose()?;
-                Ok((self.core().settle(moved, epoch)?, replaced))
+                let replaced = replaced.map(|attr| self.lost_name(attr, asked)).transpose()?;
+                Ok((self.core().settle(moved, asked)?, replaced))
             }
             _ => Err(Errno::EPROTO),
         }
@@ -224,7 +231,7 @@ impl Client {
         max_bytes: u32,
         plus: bool,
     ) -> Result<Dir, Errno> {
-        let epoch = self.core().epoch();
+        let asked = self.core().asked();
         let flags = if plus { RD_PLUS } else { 0 };
         let (List(mut entries), end) =
             match self.ask(cred, Op::ReadDir { dir, cookie, max_bytes, flags })? {
@@ -233,7 +240,7 @@ impl Client {
             };
         for entry in &mut entries {
             if let Some(attr) = entry.attr.take() {
-                entry.attr = Some(self.core().settle(attr, epoch)?);
+                entry.attr = Some(self.core().settle(attr, asked)?);
             }
         }
         Ok(Dir { entries, end })
@@ -249,12 +256,15 @@ impl Client {
         if let Some(inode) = self.core().open_here(fid, flags) {
             return Ok(Arc::new(OpenFile::new(self.clone(), inode, HERE, flags)));
         }
-        let epoch = self.core().epoch();
-        if let Some(file) = self.open_untold(cred, fid, flags, epoch)? {
+        let asked = self.core().asked();
+        if let Some(file) = self.open_untold(cred, fid, flags, asked)? {
             return Ok(file);
         }
-        match self.ask(cred, Op::Open { fid, flags: wire_flags(flags), handle: 0 })? {
-            Res::Opened { attr, open } => self.take_open(cred, &attr, &open, flags, epoch),
+        let op = Op::Open { fid, flags: wire_flags(flags), handle: 0 };
+        match self.core().mdt.one_got(cred, op)? {
+            (Res::Opened { attr, open }, got) => {
+                self.take_open(cred, &attr, &open, flags, asked.under(&got, fid))
+            }
             _ => Err(Errno::EPROTO),
         }
     }
@@ -265,25 +275,19 @@ impl Client {
         cred: &Cred,
         fid: Fid,
         flags: OpenFlags,
-        epoch: u64,
+        asked: Asked,
     ) -> Result<Option<Arc<OpenFile>>, Errno> {
         let core = self.core();
         if !core.caching() {
-            return Ok(None);
+            return self.open_leased(cred, fid, flags, asked);
         }
-        let loaded = core.registry.find(fid).filter(|i| i.st.lock().is_loaded(epoch));
+        let loaded = core.registry.find(fid).filter(|i| i.st.lock().is_loaded(asked.epoch));
         let inode = match loaded {
             Some(inode) => inode,
             None if flags.write => return Ok(None),
-            None => match self.ask(cred, Op::ReadInline { fid }) {
-                Ok(Res::Inline { attr, data, layout }) => {
-                    let inode = core.registry.get(&attr);
-                    core.take_in(&inode, &attr, place_of(data, layout), epoch)?;
-                    inode
-                }
-                Ok(_) => return Err(Errno::EPROTO),
-                Err(Errno::EINVAL) => return Ok(None),
-                Err(e) => return Err(e),
+            None => match core.learn_small(cred, fid, asked)? {
+                Some(inode) => inode,
+                None => return Ok(None),
             },
         };
         let Some(handle) = core.mdt.wb.open(fid, wire_flags(flags)) else { return Ok(None) };
@@ -299,6 +303,25 @@ impl Client {
         Ok(Some(file))
     }
 
+    /// Opens a file for reading under a lease, which comes with its data, if it can be had.
+    fn open_leased(
+        &self,
+        cred: &Cred,
+        fid: Fid,
+        flags: OpenFlags,
+        asked: Asked,
+    ) -> Result<Option<Arc<OpenFile>>, Errno> {
+        let core = self.core();
+        if flags.write || flags.trunc || !core.believes() {
+            return Ok(None);
+        }
+        if core.learn_small(cred, fid, asked)?.is_none() {
+            return Ok(None);
+        }
+        let opened = core.open_here(fid, flags);
+        Ok(opened.map(|inode| Arc::new(OpenFile::new(self.clone(), inode, HERE, flags))))
+    }
+
     /// What the MDT opened becomes an open file.
     fn take_open(
         &self,
@@ -306,7 +329,7 @@ impl Client {
         attr: &Attr,
         open: &OpenInfo,
         flags: OpenFlags,
-        epoch: u64,
+        asked: Asked,
     ) -> Result<Arc<OpenFile>, Errno> {
         let core = self.core();
         let inode = core.registry.get(attr);
@@ -316,7 +339,7 @@ impl Client {
             st.handles.push((open.handle, wire_flags(flags)));
         }
         let file = Arc::new(OpenFile::new(self.clone(), inode.clone(), open.handle, flags));
-        core.opened(&inode, attr, open, epoch)?;
+        core.opened(&inode, attr, open, asked)?;
         if flags.trunc {
             core.set_file(cred, &inode, SetAttr::size(0))?;
         }
@@ -379,7 +402,12 @@ impl Client {
 
     /// syncfs(2): all this client wrote and changed is durable.
     pub fn sync_all(&self) -> Result<(), Errno> {
-        self.core().sync_all()
+        self.core().sync_all(None)
+    }
+
+    /// The same; of a loss each caller hears once.
+    pub fn sync_all_for(&self, caller: Caller) -> Result<(), Errno> {
+        self.core().sync_all(Some(caller))
     }
 
     /// fsync(2) of a directory (or of an inode that is not open): earlier changes are durable.

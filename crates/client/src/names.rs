@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use proto::order::{COOKIE_SHIFT, cookie, name_hash};
 use proto::{Fid, FileKind};
 
+use crate::leases::Mark;
+
 /// Names kept over all directories (invariant 8).
 pub(crate) const MAX_NAMES: usize = 400_000;
 
@@ -34,6 +36,8 @@ struct Dir {
     changes: u64,
     /// Look-ups the list could not answer.
     misses: u32,
+    /// Since when it is known, among others ([`crate::leases`]).
+    mark: Mark,
     used: bool,
 }
 
@@ -86,15 +90,29 @@ impl Names {
         d.misses
     }
 
+    /// Since when a directory's names are known.
+    pub(crate) fn mark(&self, dir: Fid) -> Mark {
+        self.dirs.get(&dir).map_or(Mark::NEVER, |d| d.mark)
+    }
+
+    /// What was known of a directory's names is not known any more; from `mark` on they are learned
+    /// anew.
+    pub(crate) fn begin(&mut self, dir: Fid, mark: Mark) {
+        let d = self.dirs.entry(dir).or_default();
+        self.count -= d.list.len();
+        let (changes, misses) = (d.changes, d.misses);
+        *d = Dir { changes, misses, mark, ..Dir::default() };
+    }
+
     /// A number that moves when names of the directory change.
     pub(crate) fn changes(&self, dir: Fid) -> u64 {
         self.dirs.get(&dir).map_or(0, |d| d.changes)
     }
 
     /// A new and empty directory.
-    pub(crate) fn born(&mut self, dir: Fid, parent: Fid) {
+    pub(crate) fn born(&mut self, dir: Fid, parent: Fid, mark: Mark) {
         self.forget(dir);
-        self.dirs.insert(dir, Dir { filled: u64::MAX, used: true, ..Dir::default() });
+        self.dirs.insert(dir, Dir { filled: u64::MAX, used: true, mark, ..Dir::default() });
         self.parents.insert(dir, parent);
     }
 
@@ -184,6 +202,21 @@ impl Names {
         let end = d.filled == u64::MAX;
         // An empty page would look like the end.
         (end || !entries.is_empty()).then_some(Page { entries, end })
+    }
+
+    /// Present names after that of an inode, and before it when the end is reached, at most `max`;
+    /// None when it is not among the first `sought`.
+    pub(crate) fn around(
+        &self,
+        dir: Fid,
+        fid: Fid,
+        sought: usize,
+        max: usize,
+    ) -> Option<Vec<(Fid, FileKind)>> {
+        let present = || self.dirs.get(&dir).into_iter().flat_map(|d| d.list.values().flatten());
+        let at = present().take(sought).position(|(is, _)| *is == fid)?;
+        let round = present().skip(at + 1).chain(present().take(at));
+        Some(round.take(max).copied().collect())
     }
 
     /// Whether a directory holds nothing; None: not known.

@@ -17,7 +17,6 @@ use crate::cut::{self, Rpc};
 use crate::gather::Gather;
 use crate::inode::{Inode, Place, State, Taken};
 use crate::ost::CHECKSUM_TRIES;
-use crate::ranges::Buf;
 
 /// Unstable bytes of one file that make a commit start in the background.
 pub(crate) const COMMIT_AT: u64 = 32 << 20;
@@ -27,6 +26,8 @@ pub(crate) const GATHER_BYTES: u64 = 16 << 20;
 pub(crate) const GATHER_CHUNKS: usize = 48;
 /// Rounds of write and commit before a restarting OST is given up.
 const COMMIT_ROUNDS: u32 = 16;
+/// Rounds of a drain before writers are held up.
+const DRAIN_ROUNDS: u32 = 2;
 
 /// How a write goes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +74,8 @@ impl Core {
                 st.dirty.extract(|at, end, ripe| (all || ripe) && !flight.overlaps(at, end));
             let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
             let rpcs = cut::writes(&layout, runs, self.max_rpc());
-            rpcs.iter().for_each(|rpc| take_off(st, rpc));
+            let parts = rpcs.iter().flat_map(|rpc| &rpc.parts);
+            parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true));
             st.dirty_since = if st.dirty.is_empty() { None } else { st.dirty_since };
             st.account(&self.budget);
             (layout, rpcs)
@@ -135,6 +137,7 @@ impl Core {
                     Ok(w) => {
                         let taken = Taken { id, ost, verifier: w.verifier };
                         st.unstable.insert(at, seg.data, taken);
+                        st.unstable_since.get_or_insert(self.tick_now());
                     }
                     // Damaged on the way: it goes again, and comes out right or is told.
                     Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
@@ -167,16 +170,29 @@ impl Core {
         inode.landed.notify_all();
     }
 
-    /// Sends all dirty data and waits for the answers. Errors are in the file's failures.
+    /// Sends all dirty data and waits for the answers. Errors are in the file's failures. Writers that
+    /// never pause do not keep it from ending.
     pub(crate) fn drain(self: &Arc<Core>, inode: &Arc<Inode>) {
-        loop {
+        let mut holding = false;
+        for round in 1.. {
             self.push(inode, true);
             let mut st = inode.st.lock();
-            while !st.flight.is_empty() {
+            // Not for what is sent from now on.
+            let upto = st.next_sent;
+            while st.flight.runs().any(|(_, seg)| seg.tag.id < upto) {
                 inode.landed.wait(&mut st);
             }
             if st.dirty.is_empty() {
+                if holding {
+                    st.draining -= 1;
+                    inode.landed.notify_all();
+                }
                 return;
+            }
+            // What overlapped something on its way is dirty still, among newer bytes: no more of them.
+            if round == DRAIN_ROUNDS {
+                st.draining += 1;
+                holding = true;
             }
         }
     }
@@ -221,6 +237,7 @@ impl Core {
             })?;
             let mut st = inode.st.lock();
             lost |= settle_commit(&mut st, index, upto, verifier);
+            st.unstable_since = (!st.unstable.is_empty()).then(|| self.tick_now());
             st.account(&self.budget);
         }
         Ok(lost)
@@ -234,13 +251,6 @@ impl Core {
                 self.want_commit(&inode, &mut st);
             }
         }
-    }
-}
-
-/// Moves a write's bytes into flight.
-fn take_off(st: &mut State, rpc: &Rpc) {
-    for (at, bytes) in &rpc.parts {
-        st.flight.insert(*at, Buf::Shared(bytes.clone()), ());
     }
 }
 

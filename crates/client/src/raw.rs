@@ -9,8 +9,9 @@ use proto::{Attr, Errno, Fid, FileKind, Wire};
 
 use crate::ClientError;
 use crate::counters::Counters;
+use crate::leases::Leases;
 use crate::mdt::{Mdt, own_cred};
-use crate::wb::Wb;
+use crate::wb::{Trust, Wb};
 
 /// One session. Never the only one who may cache: it answers no call-backs.
 pub struct MdsSession {
@@ -46,7 +47,8 @@ impl MdsSession {
         let grant = Grant::from_bytes(&session.welcome().data)
             .map_err(|e| fail(net::NetError::Protocol(e.to_string())))?;
         let counters = Arc::new(Counters::default());
-        let wb = Wb::new(Arc::default(), true, 0);
+        let leases = Arc::new(Leases::new(false));
+        let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0);
         let (flusher, _) = crossbeam_channel::bounded(1);
         let promises = Arc::default();
         let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher);

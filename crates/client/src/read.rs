@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::mds::{Op, Res};
 use proto::oss::{R_BEHIND, R_ONCE, W_DIRECT};
@@ -15,10 +15,11 @@ use proto::{Errno, Layout};
 use crate::ahead::{CHUNK, Stream};
 use crate::core::Core;
 use crate::cut::{self, Want};
+use crate::filling::{Filling, Reserved};
 use crate::gather::Gather;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Place, State};
 use crate::mdt::own_cred;
-use crate::ranges::Cover;
+use crate::ranges::{Cover, RangeMap};
 
 /// What holes are answered with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -29,6 +30,10 @@ enum Local {
     Done(Vec<Bytes>),
     /// The objects must be asked.
     Fetch(Ask),
+    /// Others may be changing it: all must be asked.
+    Shared,
+    /// The same, but the servers lack what was written here while it was this client's alone.
+    Untold,
 }
 
 /// What must come from the objects.
@@ -57,20 +62,26 @@ impl Core {
             return Ok(Vec::new());
         }
         let _io = inode.io.read();
-        self.load(inode)?;
-        if !self.caching() {
-            return self.read_shared(inode, offset, len, direct);
-        }
-        let ask = match look(inode, offset, len)? {
-            Local::Done(parts) => return Ok(parts),
-            Local::Fetch(ask) => ask,
+        let ask = loop {
+            self.let_out(inode)?;
+            self.load_to_read(inode)?;
+            match self.look(inode, offset, len)? {
+                Local::Done(parts) => return Ok(parts),
+                Local::Fetch(ask) => break ask,
+                Local::Untold => {}
+                Local::Shared => {
+                    if let Some(parts) = self.read_shared(inode, offset, len, direct)? {
+                        return Ok(parts);
+                    }
+                }
+            }
         };
         let local = self.stripe(&ask.layout, 0)?.is_local();
         let flags = match (direct, local) {
             (true, _) => W_DIRECT,
             // The kernel keeps it, in the same memory.
-            (false, true) => R_ONCE,
-            (false, false) => 0,
+            (false, true) if self.caching() => R_ONCE,
+            (false, _) => 0,
         };
         // The kernel reads ahead too, and that is enough where a request costs next to nothing.
         let ahead = (direct || !local) && self.options.max_read_ahead_mb > 0;
@@ -80,6 +91,21 @@ impl Core {
             self.fetch(inode, &ask.layout, offset, ask.len, flags)?.0
         };
         Ok(if ask.over.is_empty() { parts } else { lay_over(&ask, offset, &parts) })
+    }
+
+    /// What memory says, as far as it may be believed.
+    fn look(&self, inode: &Inode, offset: u64, len: u64) -> Result<Local, Errno> {
+        let st = inode.st.lock();
+        // Each asked once: a call-back may come between, and is answered only after this lock.
+        let (knows, owns) = (self.knows(&st), self.owns(&st));
+        // Among others what was written from here may be older than what the objects hold; of what
+        // is this client's alone, only what they have taken may be.
+        let behind = || !(st.unstable.is_empty() && st.flight.is_empty() && st.dirty.is_empty());
+        match knows && (owns || !behind()) {
+            true => look(&st, offset, len, self.caching()),
+            false if st.is_untold() => Ok(Local::Untold),
+            false => Ok(Local::Shared),
+        }
     }
 
     /// Reads from the objects, in parallel; what they lack is zero. Also how far they reached.
@@ -177,7 +203,8 @@ impl Core {
         Ok(parts)
     }
 
-    /// Asks for the chunks of `[from, to)` while there is room in the pool and on the wire.
+    /// Asks for the chunks of `[from, to)` while there is room in the pool and on the wire: one
+    /// message for what follows each other in an object.
     fn issue(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
@@ -186,77 +213,90 @@ impl Core {
         (from, to): (u64, u64),
         flags: u8,
     ) {
-        let pool = u64::from(self.options.max_read_ahead_mb) << 20;
-        let mut chunk = from;
-        while chunk < to {
-            if self.ahead_bytes.load(std::sync::atomic::Ordering::Relaxed) + CHUNK > pool {
+        let mut at = from;
+        while at < to {
+            let run = self.reserve_slots(inode, at, to);
+            let Some(last) = run.last() else { break };
+            let end = last.chunk + last.len;
+            let lacking = if run.iter().any(|slot| slot.number.is_some()) {
+                self.issue_run(inode, layout, run, flags)
+            } else {
+                None
+            };
+            at = end.next_multiple_of(CHUNK);
+            if let Some(lacking) = lacking {
+                at = lacking;
                 break;
             }
-            if !self.issue_chunk(inode, layout, chunk, flags) {
-                break;
-            }
-            chunk += CHUNK;
         }
-        stream.lock().issued(chunk);
+        stream.lock().issued(at);
     }
 
-    /// Asks for one chunk; false when the wire is full.
-    fn issue_chunk(
-        self: &Arc<Core>,
-        inode: &Arc<Inode>,
-        layout: &Arc<Layout>,
-        chunk: u64,
-        flags: u8,
-    ) -> bool {
-        let (number, len) = {
-            let mut st = inode.st.lock();
+    /// Reserves slots from `at` on, at most to `to`: as many as follow each other, or (none of them
+    /// reserved) those that are not to be asked for.
+    fn reserve_slots(&self, inode: &Inode, at: u64, to: u64) -> Vec<Reserved> {
+        let pool = u64::from(self.options.max_read_ahead_mb) << 20;
+        let mut st = inode.st.lock();
+        let st = &mut *st;
+        let mut run: Vec<Reserved> = Vec::new();
+        for chunk in (at..to).step_by(CHUNK as usize) {
             let len = CHUNK.min(st.size.saturating_sub(chunk));
             let end = chunk + len;
             let over = st.dirty.overlaps(chunk, end)
                 || st.flight.overlaps(chunk, end)
                 || st.unstable.overlaps(chunk, end);
-            if len == 0 || over || st.ahead.has(chunk) {
-                return true;
+            let there = over || st.ahead.has(chunk);
+            let mixed = run.last().is_some_and(|slot| slot.number.is_some() == there);
+            if len == 0 || mixed {
+                break;
             }
-            (st.ahead.reserve(chunk, len, &self.ahead_bytes), len)
-        };
-        let wants = cut::reads(layout, chunk, len, CHUNK);
-        let mut ready = Vec::with_capacity(wants.len());
+            let full = self.ahead_bytes.load(std::sync::atomic::Ordering::Relaxed) + CHUNK > pool;
+            if !there && full {
+                break;
+            }
+            let number = (!there).then(|| st.ahead.reserve(chunk, len, &self.ahead_bytes));
+            run.push(Reserved { chunk, number, len });
+        }
+        run
+    }
+
+    /// Asks for reserved chunks that follow each other; where the wire was full, if it was.
+    fn issue_run(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Arc<Layout>,
+        run: Vec<Reserved>,
+        flags: u8,
+    ) -> Option<u64> {
+        let (from, last) = (run.first()?.chunk, run.last()?);
+        let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK)).max(CHUNK);
+        let wants = cut::reads(layout, from, last.chunk + last.len - from, max);
+        let filling = Arc::new(Filling::new(inode.clone(), run, &wants));
+        let mut lacking = None;
         for want in wants {
             let ost = self.stripe(layout, want.stripe).ok();
-            match ost.and_then(|ost| ost.try_permit().map(|p| (ost, p))) {
-                Some((ost, permit)) => ready.push((want, ost, permit)),
-                None => {
-                    let mut st = inode.st.lock();
-                    st.ahead.fill(chunk, number, None);
-                    inode.landed.notify_all();
-                    return false;
-                }
-            }
-        }
-        let filling = Arc::new(Filling {
-            inode: inode.clone(),
-            chunk,
-            number,
-            parts: Mutex::new((BytesMut::new(), false, ready.len())),
-            len,
-        });
-        for (want, ost, permit) in ready {
+            let Some((ost, permit)) = ost.and_then(|ost| ost.try_permit().map(|p| (ost, p))) else {
+                let at = want.parts.iter().map(|(at, _)| *at / CHUNK * CHUNK).min();
+                lacking = lacking.into_iter().chain(at).min();
+                filling.came(&want, Err(Errno::EAGAIN));
+                continue;
+            };
             let object = layout.object(inode.fid, want.stripe);
             let (at, n, filling) = (want.object_offset, want.len as u32, filling.clone());
             ost.read(permit, object, at, n, flags | R_BEHIND, move |r| filling.came(&want, r));
         }
-        true
+        lacking
     }
 
     /// A read while others may write: the OSTs are asked, and for the end of the file the MDT too.
+    /// None: it has become this client's alone.
     fn read_shared(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         offset: u64,
         len: u64,
         direct: bool,
-    ) -> Result<Vec<Bytes>, Errno> {
+    ) -> Result<Option<Vec<Bytes>>, Errno> {
         let layout = match &inode.st.lock().place {
             Place::Striped(layout) => Some(layout.clone()),
             _ => None,
@@ -265,10 +305,10 @@ impl Core {
             Some(layout) => layout,
             None => match self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })? {
                 Res::Inline { attr, data: Some(data), .. } => {
-                    return Ok(from_inline(&data, attr.size, offset, len));
+                    return Ok(Some(from_inline(&data, attr.size, offset, len)));
                 }
                 Res::Inline { attr, data: None, layout: None } => {
-                    return Ok(from_inline(&[], attr.size, offset, len));
+                    return Ok(Some(from_inline(&[], attr.size, offset, len)));
                 }
                 Res::Inline { layout: Some(layout), .. } => Arc::new(layout),
                 _ => return Err(Errno::EPROTO),
@@ -277,10 +317,38 @@ impl Core {
         let flags = W_DIRECT * u8::from(direct);
         let (mut parts, reached) = self.fetch(inode, &layout, offset, len, flags)?;
         if reached < len {
-            let size = self.size_now(inode)?;
-            cut_off(&mut parts, size.saturating_sub(offset));
+            let end = self.read_end(inode, &layout, (offset, len), reached, flags)?;
+            let Some((end, more)) = end else { return Ok(None) };
+            cut_off(&mut parts, end.min(reached));
+            parts.extend(more);
         }
-        Ok(parts)
+        Ok(Some(parts))
+    }
+
+    /// Of a read while others may write the objects had bytes only up to `reached`: what lies behind
+    /// is a hole, or beyond the end, or was written since they were asked. Where the file ends, and
+    /// what lies behind; None: it has become this client's alone.
+    fn read_end(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        (offset, len): (u64, u64),
+        reached: u64,
+        flags: u8,
+    ) -> Result<Option<(u64, Vec<Bytes>)>, Errno> {
+        let Some(size) = self.size_there(inode, layout)? else { return Ok(None) };
+        let end = size.saturating_sub(offset).min(len);
+        if end <= reached {
+            return Ok(Some((end, Vec::new())));
+        }
+        // All that is up to this end was there before they are asked again.
+        let (mut more, came) = self.fetch(inode, layout, offset + reached, end - reached, flags)?;
+        if reached + came < end {
+            // Unless it was cut off meanwhile, a hole.
+            let Some(size) = self.size_there(inode, layout)? else { return Ok(None) };
+            cut_off(&mut more, size.saturating_sub(offset + reached).max(came));
+        }
+        Ok(Some((end, more)))
     }
 }
 
@@ -333,62 +401,6 @@ fn cut_off(parts: &mut Vec<Bytes>, mut len: u64) {
     parts.retain(|p| !p.is_empty());
 }
 
-/// A chunk of read-ahead whose pieces are coming.
-struct Filling {
-    inode: Arc<Inode>,
-    chunk: u64,
-    number: u64,
-    len: u64,
-    /// Bytes, whether a piece failed, pieces still missing.
-    parts: Mutex<(BytesMut, bool, usize)>,
-}
-
-impl Filling {
-    fn came(&self, want: &Want, data: Result<Bytes, Errno>) {
-        let whole = {
-            let mut parts = self.parts.lock();
-            parts.2 -= 1;
-            match data {
-                // One object held it all: no copy.
-                Ok(data) if data.len() as u64 == self.len && want.parts.len() == 1 => Some(data),
-                Ok(data) => {
-                    if parts.0.is_empty() {
-                        parts.0.resize(self.len as usize, 0);
-                    }
-                    scatter(want, &data, self.chunk, &mut parts.0);
-                    None
-                }
-                Err(_) => {
-                    parts.1 = true;
-                    None
-                }
-            }
-            .or_else(|| {
-                let done = parts.2 == 0 && !parts.1;
-                done.then(|| std::mem::take(&mut parts.0).freeze())
-            })
-            .map(Some)
-            .or_else(|| (parts.2 == 0).then_some(None))
-        };
-        if let Some(data) = whole {
-            self.inode.st.lock().ahead.fill(self.chunk, self.number, data);
-            self.inode.landed.notify_all();
-        }
-    }
-}
-
-/// Puts the bytes of a read to their places in `into`, which begins at `base` and holds zeros.
-fn scatter(want: &Want, data: &[u8], base: u64, into: &mut [u8]) {
-    let mut from = 0usize;
-    for (at, len) in &want.parts {
-        let (a, n) = ((at - base) as usize, *len as usize);
-        let rest = data.get(from..).unwrap_or(&[]);
-        let have = rest.len().min(n);
-        into[a..a + have].copy_from_slice(&rest[..have]);
-        from += n;
-    }
-}
-
 fn from_inline(data: &[u8], size: u64, offset: u64, len: u64) -> Vec<Bytes> {
     let n = size.saturating_sub(offset).min(len) as usize;
     let have = data.get(offset.min(data.len() as u64) as usize..).unwrap_or(&[]);
@@ -399,8 +411,8 @@ fn from_inline(data: &[u8], size: u64, offset: u64, len: u64) -> Vec<Bytes> {
 }
 
 /// Answers from memory, or says what must come from the objects.
-fn look(inode: &Inode, offset: u64, len: u64) -> Result<Local, Errno> {
-    let st = inode.st.lock();
+/// What memory says; `taken`: also bytes that OSTs have taken and not committed.
+fn look(st: &State, offset: u64, len: u64, taken: bool) -> Result<Local, Errno> {
     let len = st.size.saturating_sub(offset).min(len);
     if len == 0 {
         return Ok(Local::Done(Vec::new()));
@@ -412,7 +424,9 @@ fn look(inode: &Inode, offset: u64, len: u64) -> Result<Local, Errno> {
         }
         Place::Striped(layout) => layout.clone(),
     };
-    let (unstable, flight, dirty) = (&st.unstable, &st.flight, &st.dirty);
+    let none = RangeMap::default();
+    let unstable = if taken { &st.unstable } else { &none };
+    let (flight, dirty) = (&st.flight, &st.dirty);
     let (size, slots) = (st.size, !st.ahead.is_empty());
     let mut ask = Ask { len, layout, over: Vec::new(), size, slots };
     if unstable.is_empty() && flight.is_empty() && dirty.is_empty() {

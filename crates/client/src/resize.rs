@@ -45,7 +45,7 @@ impl Core {
         inode: &Arc<Inode>,
         set: SetAttr,
     ) -> Result<Attr, Errno> {
-        let epoch = self.epoch();
+        let asked = self.asked();
         let _talk = talk(inode);
         let changes = inode.st.lock().changes;
         let attr = attr_of(self.mdt.one(cred, Op::SetAttr { fid: inode.fid, set: set.clone() })?)?;
@@ -61,7 +61,7 @@ impl Core {
                 st.atime = None;
             }
         }
-        self.settle(attr, epoch)
+        self.settle(attr, asked)
     }
 
     /// Sets the size (and whatever else `set` says).
@@ -71,7 +71,7 @@ impl Core {
         inode: &Arc<Inode>,
         set: SetAttr,
     ) -> Result<Attr, Errno> {
-        let epoch = self.epoch();
+        let asked = self.asked();
         self.load(inode)?;
         let old = self.size_now(inode)?;
         let layout = match &inode.st.lock().place {
@@ -88,7 +88,8 @@ impl Core {
         } else if let Some(report) = self.size_report(inode, size) {
             ops.push(Op::Report { fid: inode.fid, report });
         }
-        let attr = match last(self.mdt.compound(cred, ops)?)? {
+        let set_size = || last(self.mdt.compound(cred, ops.clone())?);
+        let attr = match self.patiently(set_size)? {
             Res::Layout { attr, .. } => attr,
             other => attr_of(other)?,
         };
@@ -97,13 +98,14 @@ impl Core {
             let st = &mut *guard;
             st.unsynced = true;
             st.changes += 1;
-            st.learn(&attr, epoch);
+            st.changed_as_of(asked.of(&attr));
+            st.learn(&attr, asked.epoch);
             st.size = size;
             st.mtime = st.mtime.map(|_| attr.mtime);
             if set.valid & (S_ATIME | S_ATIME_NOW) != 0 {
                 st.atime = None;
             }
-            if self.caching() && st.blocks.iter().any(Option::is_none) {
+            if self.owns(st) && st.blocks.iter().any(Option::is_none) {
                 st.unreported = true;
             }
         }
@@ -111,13 +113,13 @@ impl Core {
             Some(layout) => self.shorten(inode, &layout, size, old)?.unwrap_or(attr),
             None => attr,
         };
-        self.settle(attr, epoch)
+        self.settle(attr, asked)
     }
 
     /// What the MDT hears of a new size of a striped file, when its blocks are known.
     fn size_report(&self, inode: &Inode, size: u64) -> Option<SizeReport> {
         let st = inode.st.lock();
-        let known = matches!(st.place, Place::Striped(_)) && self.caching();
+        let known = matches!(st.place, Place::Striped(_)) && self.owns(&st);
         let blocks = st.blocks_known().filter(|_| known)?;
         Some(SizeReport { size, exact: true, blocks: Some(blocks), mtime: None, atime: None })
     }
@@ -133,7 +135,8 @@ impl Core {
         self.cut_objects(inode, layout, size, old)?;
         if inode.st.lock().opens > 0 {
             // The mark stays as long as the file is written; close and fsync commit the cut.
-            inode.st.lock().unreported |= self.caching();
+            let mut st = inode.st.lock();
+            st.unreported |= self.owns(&st);
             return Ok(None);
         }
         self.commit(inode)?;
@@ -268,7 +271,7 @@ impl Core {
             }
             self.note_blocks(inode, gather.wait())?;
             let mut st = inode.st.lock();
-            st.unreported |= self.caching();
+            st.unreported |= self.owns(&st);
             st.ahead.invalidate(offset, end);
         }
         if !keep && end > size {
@@ -291,9 +294,10 @@ impl Core {
         let layout = {
             let mut guard = inode.st.lock();
             let st = &mut *guard;
+            let owned = self.owns(st);
             match &mut st.place {
                 Place::Striped(layout) => Some(layout.clone()),
-                Place::Inline(inline) if self.caching() => {
+                Place::Inline(inline) if owned => {
                     zero_inline(inline, offset, end);
                     st.touched(now(), self.tick_now());
                     st.account(&self.budget);
@@ -329,10 +333,11 @@ impl Core {
             let (a, b) = (layout.object_size(stripe, offset), layout.object_size(stripe, end));
             (a < b).then_some((a, b))
         })?;
-        if !self.caching() {
+        let mut st = inode.st.lock();
+        if !self.owns(&st) {
+            drop(st);
             return self.report_shared(inode, 0);
         }
-        let mut st = inode.st.lock();
         st.unreported = true;
         st.touched(now(), self.tick_now());
         if st.dirty.is_empty() {

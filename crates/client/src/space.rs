@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use proto::{Attr, Errno, MAX_FILE_SIZE};
 
@@ -10,10 +11,41 @@ use crate::gather::Gather;
 use crate::inode::{Inode, Place};
 use crate::types::Space;
 
+/// Ticks of the client after which the MDT, which asks the OSTs once a second, has heard of what
+/// this client wrote.
+const HEARD_TICKS: u64 = 3;
+
+/// Whether the MDT may not know yet what is free.
+#[derive(Default)]
+pub(crate) struct SpaceWatch {
+    changes: AtomicU64,
+    /// When they moved last, in ticks; at first: the start.
+    since: AtomicU64,
+}
+
+impl SpaceWatch {
+    /// Once a tick, and whenever somebody wants to know; `changes`: messages so far that may have
+    /// changed what is free.
+    pub(crate) fn look(&self, changes: u64, tick: u64) -> bool {
+        if self.changes.swap(changes, SeqCst) != changes {
+            self.since.store(tick, SeqCst);
+        }
+        tick < self.since.load(SeqCst) + HEARD_TICKS
+    }
+
+    /// The MDT started anew and has to ask the OSTs first.
+    pub(crate) fn renew(&self, tick: u64) {
+        self.since.store(tick, SeqCst);
+    }
+}
+
 impl Core {
     /// Fills in what the OSTs say now, where they all answer; OSTs on one local file system
-    /// count once.
+    /// count once. Where this client wrote nothing lately the MDT's sum is as good.
     pub(crate) fn with_space(self: &Arc<Core>, mut space: Space) -> Result<Space, Errno> {
+        if !self.space.look(self.counters.space_changes(), self.tick_now()) && space.total > 0 {
+            return Ok(space);
+        }
         self.find_new_osts();
         let osts: Vec<_> = self.osts.read().values().cloned().collect();
         let gather = Gather::new();

@@ -25,6 +25,10 @@ pub struct Stats {
     pub waiting_ops: u64,
     /// Answers of the MDT to such operations that were not as foreseen: defects.
     pub surprises: u64,
+    /// Inodes with leases.
+    pub leases: u64,
+    /// Call-backs of leases that were answered.
+    pub recalls: u64,
     /// Files with state in memory.
     pub inodes: u64,
 }

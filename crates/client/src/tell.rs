@@ -4,20 +4,26 @@
 //! overtakes a newer one. What was told is forgotten here only if nothing newer came meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
 use proto::mds::{Op, Res, SizeReport};
 use proto::{Attr, Errno, Fid, MAX_FILE_SIZE};
 
 use crate::core::Core;
-use crate::inode::{Inode, Place, State, Talk, talk};
+use crate::inode::{AsOf, Inode, Place, State, Talk, talk};
 use crate::mdt::own_cred;
+use crate::promises::Caller;
 
 /// What is being told of one file.
 pub(crate) struct Telling {
     pub(crate) talk: Talk,
     changes: u64,
+    /// Cache epoch, and session with the MDT, when it was begun.
+    epoch: u64,
+    life: u64,
+    /// The report leaves the size out.
+    partial: bool,
     /// The inline range on its way.
     inline: Option<(u64, u64)>,
     report: Option<SizeReport>,
@@ -28,6 +34,7 @@ impl Telling {
     /// caller (it may ride on a close).
     pub(crate) fn begin(core: &Core, inode: &Arc<Inode>, ops: &mut Vec<Op>) -> Telling {
         let talk = talk(inode);
+        let (epoch, life) = (core.epoch(), core.life.load(SeqCst));
         let mut guard = inode.st.lock();
         let st = &mut *guard;
         let mut inline_sent = None;
@@ -39,8 +46,10 @@ impl Telling {
             let fid = inode.fid;
             ops.push(Op::WriteInline { fid, offset: a, data, cut: None, mtime: st.mtime });
             inline_sent = Some((a, b));
+            st.sending = inline_sent;
         }
-        let mut report = st.report(core.caching());
+        let partial = st.is_partial();
+        let mut report = st.report(core.owns(st));
         if inline_sent.is_some() {
             // The write carries the time of the data already.
             report = report.filter(|r| r.atime.is_some());
@@ -50,7 +59,7 @@ impl Telling {
         }
         let changes = st.changes;
         drop(guard);
-        Telling { talk, changes, inline: inline_sent, report }
+        Telling { talk, changes, epoch, life, partial, inline: inline_sent, report }
     }
 
     /// The report that goes with this.
@@ -63,11 +72,12 @@ impl Telling {
         let mut guard = self.talk.0.st.lock();
         let st = &mut *guard;
         st.unsynced = true;
-        self.inline = None;
+        (self.inline, st.sending) = (None, None);
         if let Place::Inline(inline) = &mut st.place {
             inline.stored = !inline.data.is_empty();
         }
-        st.learn(attr, core.epoch());
+        st.changed_as_of(AsOf { life: self.life, version: attr.version });
+        st.learn(attr, self.epoch);
         if st.changes == self.changes {
             st.mtime = None;
             st.dirty_since = None;
@@ -80,10 +90,18 @@ impl Telling {
         let Some(report) = self.report.take() else { return };
         let mut st = self.talk.0.st.lock();
         st.unsynced = true;
-        st.learn(attr, core.epoch());
-        if st.changes == self.changes {
+        st.changed_as_of(AsOf { life: self.life, version: attr.version });
+        st.learn(attr, self.epoch);
+        if self.partial {
+            st.unreported = true;
+        } else if st.changes == self.changes {
             st.mtime = None;
             st.unreported = false;
+            st.blocks_due &= report.blocks.is_none();
+        } else if !report.exact && !core.owns(&st) {
+            // Writes among others tell themselves. Told again later, the size could undo what another
+            // has cut off since.
+            (st.mtime, st.unreported) = (None, false);
         }
         if st.atime == report.atime {
             st.atime = None;
@@ -97,6 +115,7 @@ impl Telling {
         let Some((a, b)) = self.inline.take() else { return };
         let mut guard = self.talk.0.st.lock();
         let st = &mut *guard;
+        st.sending = None;
         if matches!(errno, Errno::ENOENT | Errno::ESTALE) {
             st.mtime = None;
             st.unreported = false;
@@ -115,6 +134,7 @@ impl Drop for Telling {
         // Lost on the way without an answer: dirty again.
         if let Some((a, b)) = self.inline.take() {
             let mut st = self.talk.0.st.lock();
+            st.sending = None;
             if let Place::Inline(inline) = &mut st.place {
                 let (lo, hi) = inline.dirty.unwrap_or((a, b));
                 inline.dirty = Some((lo.min(a), hi.max(b)));
@@ -124,12 +144,18 @@ impl Drop for Telling {
 }
 
 impl Core {
-    /// Blocks of a written file that are not known are asked for.
-    pub(crate) fn learn_blocks(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+    /// Blocks of a written file that are not known are asked for; those of one that others may write,
+    /// too, when it is closed (`last`).
+    pub(crate) fn learn_blocks(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        last: bool,
+    ) -> Result<(), Errno> {
         let (layout, attr, changes) = {
             let st = inode.st.lock();
+            let wanted = st.unreported || (last && st.blocks_due);
             match &st.place {
-                Place::Striped(l) if st.unreported && st.blocks_known().is_none() => {
+                Place::Striped(l) if wanted && st.blocks_known().is_none() => {
                     (l.clone(), st.attr.clone(), st.changes)
                 }
                 _ => return Ok(()),
@@ -151,7 +177,7 @@ impl Core {
         sync: bool,
     ) -> Result<(), Errno> {
         if report {
-            self.learn_blocks(inode)?;
+            self.learn_blocks(inode, false)?;
         }
         let mut ops = Vec::new();
         let mut telling = Telling::begin(self, inode, &mut ops);
@@ -184,6 +210,10 @@ impl Core {
                     let e = errno_of(other);
                     telling.inline_failed(self, e);
                     self.careful.store(true, Relaxed);
+                    drop(telling);
+                    if e == Errno::EFBIG && self.outgrown(inode)? {
+                        return self.tell(inode, report, sync);
+                    }
                     return Err(e);
                 }
             }
@@ -203,13 +233,24 @@ impl Core {
         Ok(())
     }
 
+    /// The MDT no longer holds the data of a file that is inline here: after its restart another client
+    /// gave it objects. What is here goes to them; whether it was so.
+    fn outgrown(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<bool, Errno> {
+        self.load_now(inode)?;
+        let moved = matches!(inode.st.lock().place, Place::Striped(_));
+        if moved {
+            self.drain(inode);
+        }
+        Ok(moved)
+    }
+
     /// fsync or fdatasync of a file. Errors of write-behind are the caller's to look up.
     pub(crate) fn fsync(self: &Arc<Core>, inode: &Arc<Inode>, datasync: bool) -> Result<(), Errno> {
         self.drain(inode);
         self.commit(inode)?;
         let report = {
             let st = inode.st.lock();
-            !datasync || st.attr.size != st.size || !self.caching()
+            !datasync || st.attr.size != st.size || !self.owns(&st)
         };
         let done = self.tell(inode, report, true);
         self.note_lost();
@@ -217,7 +258,7 @@ impl Core {
     }
 
     /// syncfs: everything of this client is durable; the first error met.
-    pub(crate) fn sync_all(self: &Arc<Core>) -> Result<(), Errno> {
+    pub(crate) fn sync_all(self: &Arc<Core>, caller: Option<Caller>) -> Result<(), Errno> {
         self.closed_all();
         let inodes = self.registry.all();
         for inode in &inodes {
@@ -241,7 +282,9 @@ impl Core {
         let failed = self.failed.lock().take();
         match synced {
             Ok(Res::Done {}) => {
-                let lost = self.mdt.promises.check_fid(Fid::NONE);
+                let promises = &self.mdt.promises;
+                let nobody = || promises.check_fid(Fid::NONE);
+                let lost = caller.map_or_else(nobody, |c| promises.check_caller(c));
                 outcome.and(failed.map_or(Ok(()), Err)).and(lost)
             }
             Ok(_) => Err(Errno::EPROTO),

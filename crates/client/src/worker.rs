@@ -32,6 +32,10 @@ const LINGER: Duration = Duration::from_millis(2);
 /// Ticks between two looks at old dirty data.
 pub(crate) const TICKS_PER_EXPIRE: u32 = 5;
 
+/// Ticks after which what OSTs have taken is committed without anybody asking: as long as the kernel
+/// keeps a local file system's pages, so that files written and closed share their commits.
+pub(crate) const TICKS_UNSTABLE: u64 = 6 * TICKS_PER_EXPIRE as u64;
+
 /// Work for the senders.
 pub(crate) enum Task {
     Push(Arc<Inode>),
@@ -103,6 +107,7 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
     while stop.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
         let tick = core.tick.fetch_add(1, SeqCst) + 1;
         core.age_local(tick);
+        core.space.look(core.counters.space_changes(), tick);
         if tick.is_multiple_of(u64::from(TICKS_PER_EXPIRE)) {
             crate::slab::trim();
         }
@@ -117,7 +122,10 @@ pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
                 st.push_all = true;
                 core.want_push(&inode, &mut st);
             }
-            if !st.unstable.is_empty() && tick.is_multiple_of(u64::from(TICKS_PER_EXPIRE)) {
+            if st.unstable.is_empty() {
+                st.unstable_since = None;
+            } else if st.unstable_since.is_some_and(|since| since + TICKS_UNSTABLE <= tick) {
+                st.unstable_since = Some(tick);
                 core.want_commit(&inode, &mut st);
             }
         }
@@ -151,7 +159,7 @@ pub(crate) fn close(core: &Arc<Core>, closings: &Receiver<Closing>) {
             }
         }
         while !waiting.is_empty() {
-            close_batch(core, batch(&mut waiting));
+            close_batch(core, batch(core, &mut waiting), Road::Log);
         }
         for done in barriers {
             let _ = done.send(());
@@ -162,15 +170,27 @@ pub(crate) fn close(core: &Arc<Core>, closings: &Receiver<Closing>) {
     }
 }
 
-/// What goes in one message: each file once.
-fn batch(waiting: &mut VecDeque<Late>) -> Vec<Late> {
+/// How a message goes: after the log, as all others, or past what waits.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Road {
+    Log,
+    Past,
+}
+
+/// What goes in one message: each file once, and files of this client alone only with their like: the
+/// others' may wait at the MDT for somebody who waits for these.
+pub(crate) fn batch(core: &Core, waiting: &mut VecDeque<Late>) -> Vec<Late> {
     let mut batch: Vec<Late> = Vec::new();
-    let mut again = Vec::new();
+    let (mut again, mut kind) = (Vec::new(), None);
     while batch.len() < CLOSES_PER_MESSAGE
         && let Some(next) = waiting.pop_front()
     {
+        let owned = core.owns(&next.0.st.lock());
         let twice = batch.iter().any(|(inode, _)| Arc::ptr_eq(inode, &next.0));
-        if twice { again.push(next) } else { batch.push(next) }
+        match twice || *kind.get_or_insert(owned) != owned {
+            true => again.push(next),
+            false => batch.push(next),
+        }
     }
     for next in again.into_iter().rev() {
         waiting.push_front(next);
@@ -178,7 +198,9 @@ fn batch(waiting: &mut VecDeque<Late>) -> Vec<Late> {
     batch
 }
 
-fn close_batch(core: &Arc<Core>, batch: Vec<Late>) {
+pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
+    // Several threads hold the right to talk of several files: all take it in the same order.
+    batch.sort_by_key(|(inode, _)| inode.fid);
     let mut waiting = VecDeque::new();
     for (inode, handle) in batch {
         let busy = {
@@ -193,7 +215,7 @@ fn close_batch(core: &Arc<Core>, batch: Vec<Late>) {
             // The report may end the mark: after a crash bytes beyond the size could come back.
             tracing::warn!(fid = %inode.fid, error = %e, "a shortened file is not durable yet");
         }
-        if let Err(e) = core.learn_blocks(&inode) {
+        if let Err(e) = core.learn_blocks(&inode, handle.is_some()) {
             tracing::debug!(fid = %inode.fid, error = %e, "blocks stay unknown");
         }
         waiting.push_back(Item { inode, handle, telling: None, wrote: false, reports: false });
@@ -221,6 +243,7 @@ fn close_batch(core: &Arc<Core>, batch: Vec<Late>) {
         }
         let results = match ops.is_empty() {
             true => Ok(Vec::new()),
+            false if road == Road::Past => core.mdt.past(ops),
             false => core.mdt.compound(&own_cred(), ops),
         };
         for again in closed(core, sent, results).into_iter().rev() {
@@ -300,6 +323,11 @@ fn inline_lost(core: &Arc<Core>, inode: &Arc<Inode>, telling: &mut Telling, errn
     telling.inline_failed(core, errno);
     if matches!(errno, Errno::ENOENT | Errno::ESTALE) {
         return;
+    }
+    if errno == Errno::EFBIG {
+        // It has objects now: who tells it alone finds that out.
+        let mut st = inode.st.lock();
+        return core.want_push(inode, &mut st);
     }
     tracing::warn!(fid = %inode.fid, error = %errno, "data of a closed file is not stored yet");
     core.careful.store(true, Relaxed);

@@ -1,12 +1,13 @@
 //! Writing.
 //!
-//! Role: under the SOLE lease bytes go into memory and later to their servers, also those of
-//! O_DIRECT, which promises nothing about when they arrive; without the lease, and those of
-//! O_DIRECT with O_SYNC, they go through before the call returns. Files begin inline and move to objects when
+//! Role: bytes of a file that is this client's alone (`owns`) go into memory and later to their
+//! servers, also those of O_DIRECT, which promises nothing about when they arrive; those of a file
+//! others use, and of O_DIRECT with O_SYNC, go through before the call returns. Files begin inline and move to objects when
 //! they outgrow the MDT's limit. Never does: hold a lock of state over an RPC.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::attr::A_INLINE;
@@ -18,8 +19,8 @@ use crate::Data;
 use crate::core::{Core, now};
 use crate::cut;
 use crate::gather::Gather;
-use crate::inode::{Inline, Inode, Place, State, talk};
-use crate::mdt::own_cred;
+use crate::inode::{AsOf, Inline, Inode, Place, State, talk};
+use crate::mdt::{last, own_cred};
 use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
 
@@ -27,6 +28,8 @@ use crate::ranges::{Buf, COPY_BELOW};
 const MOVE_TRIES: u32 = 500;
 /// Pause between two tries.
 const MOVE_PAUSE: Duration = Duration::from_millis(10);
+/// It grows to this.
+const MOVE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ enum Next {
     Grow(u64),
     /// Bytes go through now, at this offset.
     Through(u64),
+    /// Others may use the file.
+    Shared,
 }
 
 impl Core {
@@ -72,13 +77,10 @@ impl Core {
             return Err(Errno::EIO);
         }
         let mut data = Some(data);
+        let _end = (at == At::End).then(|| inode.end.lock());
         loop {
             let io = inode.io.read();
             self.load(inode)?;
-            if !self.caching() {
-                drop(io);
-                return self.write_shared(inode, at, bytes_of(&mut data), how);
-            }
             match self.write_cached(inode, at, &mut data, how)? {
                 Next::Done(offset) => return Ok(offset),
                 Next::Through(offset) => {
@@ -91,6 +93,19 @@ impl Core {
                     st.unreported = true;
                     return Ok(offset);
                 }
+                Next::Shared => {
+                    drop(io);
+                    let bytes = bytes_of(&mut data);
+                    // Others may append, too.
+                    let _end = match at {
+                        At::End => Some(self.lock_end(inode.fid)?),
+                        At::Offset(_) => None,
+                    };
+                    match self.write_shared(inode, at, &bytes, how)? {
+                        Some(offset) => return Ok(offset),
+                        None => data = Some(Data::Owned(bytes)),
+                    }
+                }
                 Next::Grow(end) => {
                     drop(io);
                     let _moving = inode.io.write();
@@ -100,7 +115,7 @@ impl Core {
         }
     }
 
-    /// A write under the SOLE lease; holds `io` shared.
+    /// A write to a file that is this client's alone; holds `io` shared.
     fn write_cached(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
@@ -110,6 +125,9 @@ impl Core {
     ) -> Result<Next, Errno> {
         let len = data.as_ref().map_or(0, |d| d.as_slice().len()) as u64;
         let mut guard = inode.st.lock();
+        while guard.draining > 0 {
+            inode.landed.wait(&mut guard);
+        }
         let st = &mut *guard;
         let offset = match at {
             At::Offset(offset) => offset,
@@ -117,6 +135,9 @@ impl Core {
         };
         check_range(offset, len)?;
         let end = offset + len;
+        if !self.owns(st) {
+            return Ok(Next::Shared);
+        }
         match &mut st.place {
             Place::Unknown => return Err(Errno::EIO),
             Place::Inline(_) if end > self.dom_limit() => return Ok(Next::Grow(end)),
@@ -174,7 +195,7 @@ impl Core {
             }
             // Older bytes that were never sent are overwritten here; the rest goes later.
             st.dirty.remove(offset, end);
-            st.flight.insert(offset, Buf::Shared(data.clone()), ());
+            st.take_off(offset, &data, false);
             st.ahead.invalidate(offset, end);
             st.account(&self.budget);
             break (layout.clone(), cut::writes(&layout, vec![(offset, data)], max));
@@ -190,67 +211,69 @@ impl Core {
         outcome.map(|_| ())
     }
 
-    /// A write while others may use the file: nothing is cached.
+    /// A write while others may use the file: nothing is cached. None: it is this client's alone by now.
     fn write_shared(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         at: At,
-        data: Bytes,
+        data: &Bytes,
         how: How,
-    ) -> Result<u64, Errno> {
+    ) -> Result<Option<u64>, Errno> {
         let len = data.len() as u64;
         for _ in 0..MOVE_TRIES {
             let io = inode.io.read();
-            self.tell_inline(inode)?;
+            self.let_out(inode)?;
             let offset = match at {
                 At::Offset(offset) => offset,
                 At::End => self.size_now(inode)?,
             };
             check_range(offset, len)?;
-            self.load(inode)?;
             if matches!(inode.st.lock().place, Place::Striped(_)) {
                 self.write_through(inode, offset, data.clone(), how)?;
                 self.report_shared(inode, offset + len)?;
-                return Ok(offset);
+                return Ok(Some(offset));
+            }
+            drop(io);
+            // No other write meanwhile: should this file become this client's alone, theirs would begin
+            // with what was there before.
+            let _io = inode.io.write();
+            if self.owns(&inode.st.lock()) {
+                return Ok(None);
             }
             if offset + len <= self.dom_limit() {
-                let op = Op::WriteInline {
-                    fid: inode.fid,
-                    offset,
-                    data: data.clone(),
-                    cut: None,
-                    mtime: Some(now()),
-                };
-                match self.mdt.one(&own_cred(), op) {
-                    Ok(Res::Attr { attr }) => {
-                        let mut st = inode.st.lock();
-                        st.learn(&attr, 0);
-                        st.size = attr.size;
-                        if !st.has_inline_dirty() {
-                            st.place = Place::Unknown;
-                        }
-                        st.unsynced = true;
-                        return Ok(offset);
-                    }
-                    Ok(_) => return Err(Errno::EPROTO),
+                match self.write_inline(inode, offset, data) {
+                    Ok(()) => return Ok(Some(offset)),
                     Err(Errno::EFBIG | Errno::EAGAIN) => {}
                     Err(e) => return Err(e),
                 }
             }
-            drop(io);
-            let _moving = inode.io.write();
             self.grow(inode, offset + len)?;
         }
         Err(Errno::EIO)
     }
 
-    /// Inline bytes written under a lease that is being given back: the MDT must have them before
-    /// anything is done without it, which begins with what the MDT holds.
-    fn tell_inline(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
-        if self.caching() || !inode.st.lock().has_inline_dirty() {
-            return Ok(());
+    /// Writes bytes that live with the metadata; EFBIG if they do not. Holds `io` exclusively.
+    fn write_inline(
+        self: &Arc<Core>,
+        inode: &Inode,
+        offset: u64,
+        data: &Bytes,
+    ) -> Result<(), Errno> {
+        let (fid, data, mtime) = (inode.fid, data.clone(), Some(now()));
+        let op = Op::WriteInline { fid, offset, data, cut: None, mtime };
+        let life = self.life.load(SeqCst);
+        match self.mdt.one(&own_cred(), op)? {
+            Res::Attr { attr } => {
+                let mut st = inode.st.lock();
+                st.changed_as_of(AsOf { life, version: attr.version });
+                st.learn(&attr, 0);
+                st.size = attr.size;
+                st.place = Place::Unknown;
+                st.unsynced = true;
+                Ok(())
+            }
+            _ => Err(Errno::EPROTO),
         }
-        self.tell(inode, false, false)
     }
 
     /// Tells the MDT what a write without a lease did.
@@ -260,20 +283,31 @@ impl Core {
         let grew = {
             let mut st = inode.st.lock();
             st.unsynced = true;
+            if let Place::Striped(_) = st.place {
+                st.blocks_due = true;
+                st.blocks.fill(None);
+                st.changes += 1;
+            }
             let grew = st.size < end;
             st.size = st.size.max(end);
             grew
         };
         let op = Op::Report { fid: inode.fid, report };
         if !grew {
-            self.mention(op);
-            return Ok(());
+            // Waited for: on its way it could be overtaken by another mount's truncation, and undo that.
+            return self.mdt.aside(op).and_then(last).map(|_| ());
         }
+        let life = self.life.load(SeqCst);
         match self.mdt.one(&own_cred(), op)? {
             Res::Attr { attr } => {
                 let mut st = inode.st.lock();
+                st.changed_as_of(AsOf { life, version: attr.version });
+                if !self.owns(&st) && !st.is_behind() {
+                    st.unreported = false;
+                }
                 st.learn(&attr, 0);
-                st.size = attr.size;
+                // It may have become this client's alone, and have grown since.
+                st.size = if self.owns(&st) { st.size.max(attr.size) } else { attr.size };
                 Ok(())
             }
             _ => Err(Errno::EPROTO),
@@ -283,7 +317,7 @@ impl Core {
     /// Gives an inline file objects; holds `io` exclusively.
     pub(crate) fn grow(self: &Arc<Core>, inode: &Arc<Inode>, hint: u64) -> Result<(), Errno> {
         self.load(inode)?;
-        self.tell_inline(inode)?;
+        self.let_out(inode)?;
         // Inline bytes on their way to the MDT arrive before it decides whether it holds any.
         let _talk = talk(inode);
         let mut old = match &inode.st.lock().place {
@@ -291,25 +325,35 @@ impl Core {
             Place::Unknown => return Err(Errno::EIO),
             Place::Inline(inline) => inline.clone(),
         };
+        let life = self.life.load(SeqCst);
         let (attr, layout) = self.begin_write(inode, hint)?;
         let stored = attr.flags & A_INLINE != 0;
-        if stored && !self.caching() {
+        let owned = self.owns(&inode.st.lock());
+        if !owned {
             // Nobody else changes it from here on.
-            if let Res::Inline { data: Some(data), .. } =
-                self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })?
-            {
-                old = Inline { stored: !data.is_empty(), data: data.to_vec(), dirty: None };
-            }
+            let theirs = match stored {
+                true => self.mdt.one(&own_cred(), Op::ReadInline { fid: inode.fid })?,
+                false => Res::Done {},
+            };
+            let theirs = match theirs {
+                Res::Inline { data: Some(data), .. } => data.to_vec(),
+                _ => Vec::new(),
+            };
+            old = old.over(theirs);
         }
         let failures = {
             let mut st = inode.st.lock();
+            st.place_as_of = AsOf { life, version: attr.version };
+            st.moving = stored;
             st.attr = attr;
             st.blocks = vec![Some(0); layout.osts.len()];
             st.place = Place::Striped(layout);
             st.unsynced = true;
             st.unreported = true;
-            if !old.data.is_empty() {
-                st.dirty.insert_copy(0, &old.data, ());
+            // What the MDT never held and others may have written objects over is not sent again.
+            let from = if owned || stored { Some(0) } else { old.dirty.map(|(a, _)| a) };
+            if let Some(from) = from.filter(|from| *from < old.data.len() as u64) {
+                st.dirty.insert_copy(from, &old.data[from as usize..], ());
                 st.dirty_since.get_or_insert(self.tick_now());
             }
             st.account(&self.budget);
@@ -321,19 +365,30 @@ impl Core {
         self.drop_inline(inode, failures).inspect_err(|_| self.ungrow(inode, old))
     }
 
-    /// Asks for objects. EAGAIN passes: another client moves the file, or the MDT does not know
-    /// its OSTs yet.
+    /// Asks for objects. Lost OSTs are waited for as long as by a write that has its objects.
     fn begin_write(&self, inode: &Inode, hint: u64) -> Result<(Attr, Arc<Layout>), Errno> {
-        for _ in 0..MOVE_TRIES {
-            let op = Op::BeginWrite { fid: inode.fid, size_hint: hint };
-            match self.mdt.one(&own_cred(), op) {
-                Ok(Res::Layout { attr, layout }) => return Ok((attr, Arc::new(layout))),
-                Ok(_) => return Err(Errno::EPROTO),
-                Err(Errno::EAGAIN) => std::thread::sleep(MOVE_PAUSE),
-                Err(e) => return Err(e),
-            }
+        let op = Op::BeginWrite { fid: inode.fid, size_hint: hint };
+        match self.patiently(|| self.mdt.one(&own_cred(), op.clone()))? {
+            Res::Layout { attr, layout } => Ok((attr, Arc::new(layout))),
+            _ => Err(Errno::EPROTO),
         }
-        Err(Errno::EIO)
+    }
+
+    /// EAGAIN passes: another client moves the file to objects, or no OST answers the MDT.
+    pub(crate) fn patiently<T>(
+        &self,
+        mut ask: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let until = Instant::now() + self.options.request_timeout;
+        let mut pause = MOVE_PAUSE;
+        loop {
+            match ask() {
+                Err(Errno::EAGAIN) if Instant::now() >= until => return Err(Errno::EIO),
+                Err(Errno::EAGAIN) => std::thread::sleep(pause),
+                other => return other,
+            }
+            pause = (pause * 2).min(MOVE_PAUSE_MAX);
+        }
     }
 
     /// Moves what the MDT holds into objects, durably.
@@ -347,7 +402,7 @@ impl Core {
             }
             SizeReport {
                 size: st.size,
-                exact: self.caching(),
+                exact: self.owns(&st),
                 blocks: st.blocks_known(),
                 mtime: st.mtime,
                 atime: None,
@@ -356,7 +411,9 @@ impl Core {
         let op = Op::DropInline { fid: inode.fid, report };
         match self.mdt.one(&own_cred(), op)? {
             Res::Attr { attr } => {
-                inode.st.lock().attr = attr;
+                let mut st = inode.st.lock();
+                (st.place_as_of.version, st.moving) = (attr.version, false);
+                st.attr = attr;
                 Ok(())
             }
             _ => Err(Errno::EPROTO),
@@ -368,7 +425,7 @@ impl Core {
         let mut st = inode.st.lock();
         st.dirty.remove(0, MAX_FILE_SIZE);
         st.unstable.remove(0, MAX_FILE_SIZE);
-        st.place = Place::Inline(old);
+        (st.place, st.moving) = (Place::Inline(old), false);
         st.account(&self.budget);
     }
 

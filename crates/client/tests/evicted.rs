@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use common::{World, root, until};
 use net::{ConnectOptions, NetError, Session};
 use pinstripe_client::{Client, Data, Listener, OpenFile, OpenFlags};
+use proto::mds::Lease;
 use proto::oss::{W_NO_SUMS, WriteReq};
 use proto::wire::List;
 use proto::{Errno, Fid, FileKind, Wire, mgs, ops};
@@ -28,6 +29,7 @@ struct Told(AtomicU64);
 impl Listener for Told {
     fn sole(&self, _: bool) {}
     fn forget(&self, _: Fid) {}
+    fn recalled(&self, _: &[Lease]) {}
     fn reset(&self) {
         self.0.fetch_add(1, SeqCst);
     }

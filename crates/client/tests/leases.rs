@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{World, root, until};
 use pinstripe_client::{CancelToken, Client, Data, Listener, OpenFile, OpenFlags, Options};
 use pinstripe_client::{F_UNLCK, F_WRLCK};
-use proto::mds::{L_FLOCK, L_POSIX, LockDesc};
+use proto::mds::{L_FLOCK, L_POSIX, Lease, LockDesc};
 use proto::{Errno, Fid, FileKind};
 
 const RW: OpenFlags =
@@ -33,6 +33,7 @@ impl Listener for Told {
         if now { &self.begins } else { &self.ends }.fetch_add(1, SeqCst);
     }
     fn forget(&self, _: Fid) {}
+    fn recalled(&self, _: &[Lease]) {}
     fn reset(&self) {
         self.resets.fetch_add(1, SeqCst);
     }

@@ -93,6 +93,49 @@ fn access_times_are_seen_at_once_and_told_late() {
     }
 }
 
+/// A look-up brings the layout along: the first open of a striped file needs no further message. What
+/// it brought is no more believed once the file has changed.
+#[test]
+fn a_striped_file_that_was_looked_up_is_opened_without_a_message() {
+    let world = World::new(2);
+    let big: Vec<u8> = (0..1u32 << 20).map(|i| (i % 253) as u8).collect();
+    let read = |c: &Client, fid| {
+        let f = c.open(&root(), fid, RO).unwrap();
+        let mut buf = vec![0; big.len() + 1];
+        let n = f.read(0, &mut buf).unwrap();
+        f.release();
+        buf.truncate(n);
+        buf
+    };
+    {
+        let c = world.client();
+        let fid = make(&c, Fid::ROOT, "f").fid;
+        let f = c.open(&root(), fid, RW).unwrap();
+        f.write(0, Data::Slice(&big)).unwrap();
+        f.release();
+        c.sync_all().unwrap();
+    }
+    let c = world.client();
+    let fid = c.lookup(&root(), Fid::ROOT, b"f").unwrap().fid;
+    let before = messages(&c);
+    assert!(read(&c, fid) == big);
+    assert_eq!(messages(&c), before);
+    drop(c);
+
+    let c = world.client();
+    c.lookup(&root(), Fid::ROOT, b"f").unwrap();
+    c.setattr(&root(), fid, SetAttr::size(0), None).unwrap();
+    let f = c.open(&root(), fid, RW).unwrap();
+    f.write(0, Data::Slice(b"0123456789")).unwrap();
+    f.release();
+    c.sync_all().unwrap();
+    assert_eq!(read(&c, fid), b"0123456789");
+    drop(c);
+    let c = world.client();
+    c.lookup(&root(), Fid::ROOT, b"f").unwrap();
+    assert_eq!(read(&c, fid), b"0123456789");
+}
+
 /// Invariant: an unlinked file lives until its last close, also one that was opened without the MDT.
 #[test]
 fn a_file_opened_here_outlives_its_name() {
@@ -199,4 +242,161 @@ fn a_reader_among_others_tells_no_size() {
     until(|| handles(&c) == 0);
     assert_eq!(c.getattr(&root(), made.attr.fid).unwrap().size, 50);
     assert_eq!(other.getattr(&root(), made.attr.fid).unwrap().size, 50);
+}
+
+/// Twenty small files in a directory, each with its number; told to the MDT.
+fn numbered(c: &Client) -> Fid {
+    let dir = mkdir(c, "d");
+    let mode = FileKind::File.mode_bits() | 0o644;
+    for n in 0..20 {
+        let name = format!("f{n}");
+        let made = c.create(&root(), dir, name.as_bytes(), mode, 0, 0, b"", 0, Some(RW)).unwrap();
+        let file = made.file.unwrap();
+        file.write(0, Data::Slice(name.as_bytes())).unwrap();
+        file.release();
+    }
+    c.sync_all().unwrap();
+    dir
+}
+
+fn text(c: &Client, dir: Fid, name: &str) -> Result<Vec<u8>, Errno> {
+    let fid = c.lookup(&root(), dir, name.as_bytes())?.fid;
+    let f = c.open(&root(), fid, RO)?;
+    let mut buf = [0; 64];
+    let n = f.read(0, &mut buf)?;
+    Ok(buf[..n].to_vec())
+}
+
+#[test]
+fn small_files_of_a_directory_are_read_together() {
+    let world = World::new(1);
+    let c = world.client();
+    let dir = numbered(&c);
+    c.shutdown().unwrap();
+    let c = world.client();
+    let before = messages(&c);
+    for n in 0..20 {
+        assert_eq!(text(&c, dir, &format!("f{n}")).unwrap(), format!("f{n}").as_bytes());
+    }
+    let cold = messages(&c) - before;
+    assert!(cold <= 10, "{cold} messages");
+    c.sync_all().unwrap();
+    assert_eq!(c.stats().surprises, 0);
+}
+
+#[test]
+fn what_was_read_along_is_never_older_than_what_came_after() {
+    let world = World::new(1);
+    let c = world.client();
+    let dir = numbered(&c);
+    c.shutdown().unwrap();
+    let c = world.client();
+    for n in 0..4 {
+        text(&c, dir, &format!("f{n}")).unwrap();
+    }
+    // All others are here now, and nobody opened them.
+    let before = messages(&c);
+    assert_eq!(text(&c, dir, "f4").unwrap(), b"f4");
+    assert_eq!(messages(&c), before);
+    let fid = |name: &str| c.lookup(&root(), dir, name.as_bytes()).unwrap().fid;
+    let f = c.open(&root(), fid("f5"), RW).unwrap();
+    f.write(1, Data::Slice(b"IVE")).unwrap();
+    f.release();
+    let cut = SetAttr::size(1);
+    c.setattr(&root(), fid("f6"), cut, None).unwrap();
+    c.unlink(&root(), dir, b"f7").unwrap();
+    c.rename(&root(), dir, b"f8", dir, b"f9", 0).unwrap();
+    let time = TimeSpec { sec: 99, nsec: 1 };
+    let old = SetAttr { valid: S_ATIME, atime: time, ..SetAttr::none() };
+    c.setattr(&root(), fid("f10"), old, None).unwrap();
+    let check = |c: &Client| {
+        assert_eq!(text(c, dir, "f5").unwrap(), b"fIVE");
+        assert_eq!(text(c, dir, "f6").unwrap(), b"f");
+        assert_eq!(text(c, dir, "f7"), Err(Errno::ENOENT));
+        assert_eq!(text(c, dir, "f8"), Err(Errno::ENOENT));
+        assert_eq!(text(c, dir, "f9").unwrap(), b"f8");
+    };
+    assert_eq!(c.getattr(&root(), fid("f10")).unwrap().atime, time);
+    check(&c);
+    c.sync_all().unwrap();
+    check(&c);
+    let other = world.client();
+    check(&other);
+    let f = other.open(&root(), fid("f12"), RW).unwrap();
+    f.write(0, Data::Slice(b"else")).unwrap();
+    f.flush().unwrap();
+    f.release();
+    other.sync_all().unwrap();
+    assert_eq!(text(&c, dir, "f12").unwrap(), b"else");
+}
+
+#[test]
+fn files_read_along_are_right_whatever_is_done_to_them_meanwhile() {
+    let world = World::new(1);
+    for round in 0..8u8 {
+        let c = world.client();
+        let name = format!("r{round}");
+        let dir = mkdir(&c, &name);
+        let mode = FileKind::File.mode_bits() | 0o644;
+        let names: Vec<String> = (0..60).map(|n| format!("f{n}")).collect();
+        for name in &names {
+            let made =
+                c.create(&root(), dir, name.as_bytes(), mode, 0, 0, b"", 0, Some(RW)).unwrap();
+            made.file.unwrap().write(0, Data::Slice(b"old")).unwrap();
+        }
+        c.shutdown().unwrap();
+        let c = world.client();
+        c.readdir(&root(), dir, 0, 65_536, true).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| names.iter().for_each(|n| drop(text(&c, dir, n).unwrap())));
+            for name in names.iter().rev() {
+                let fid = c.lookup(&root(), dir, name.as_bytes()).unwrap().fid;
+                let set = SetAttr { valid: proto::attr::S_MODE, mode: 0o600, ..SetAttr::none() };
+                c.setattr(&root(), fid, set, None).unwrap();
+                let f = c.open(&root(), fid, RW).unwrap();
+                f.write(0, Data::Slice(b"new")).unwrap();
+                f.truncate(2 + u64::from(round % 2)).unwrap();
+                f.release();
+                assert_eq!(c.getattr(&root(), fid).unwrap().mode & 0o777, 0o600);
+            }
+        });
+        let want = if round % 2 == 0 { &b"ne"[..] } else { b"new" };
+        for name in &names {
+            let attr = c.lookup(&root(), dir, name.as_bytes()).unwrap();
+            assert_eq!((attr.mode & 0o777, attr.size), (0o600, want.len() as u64));
+            assert_eq!(text(&c, dir, name).unwrap(), want);
+        }
+        c.sync_all().unwrap();
+        assert_eq!(c.stats().surprises, 0);
+        c.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn space_is_asked_of_the_osts_only_after_a_change() {
+    let world = World::new(2);
+    let tick = std::time::Duration::from_millis(5);
+    let options = pinstripe_client::Options { dirty_expire: tick, ..Default::default() };
+    let c = world.client_with(options);
+    let asked = || c.stats().oss_messages["statfs"];
+    let quiet = || {
+        let before = asked();
+        c.statfs().unwrap();
+        asked() == before
+    };
+    until(quiet);
+    let fid = make(&c, Fid::ROOT, "f").fid;
+    let f = c.open(&root(), fid, RW).unwrap();
+    // Both are asked, unless the three ticks are over already.
+    until(|| {
+        f.write(0, Data::Slice(&[3; 300_000])).unwrap();
+        f.fsync(false).unwrap();
+        let before = asked();
+        c.statfs().unwrap();
+        asked() == before + 2
+    });
+    f.release();
+    until(quiet);
+    let (total, free) = c.statfs().map(|s| (s.total, s.free)).unwrap();
+    assert!(free > 0 && free < total);
 }

@@ -141,12 +141,13 @@ impl Responder {
         self.link.shared().interrupts.register(self.unique, hook)
     }
 
-    pub(crate) fn error(self, errno: Errno) {
-        self.finish(-errno.get(), &[]);
+    /// As the other answers: false if the kernel gave the request up.
+    pub(crate) fn error(self, errno: Errno) -> bool {
+        self.finish(-errno.get(), &[])
     }
 
-    pub(crate) fn parts(self, parts: &[&[u8]]) {
-        self.finish(0, parts);
+    pub(crate) fn parts(self, parts: &[&[u8]]) -> bool {
+        self.finish(0, parts)
     }
 
     /// Answers with the first `len` bytes of the payload of the entry the request came in.
@@ -158,29 +159,33 @@ impl Responder {
     }
 
     /// A position or a count.
-    pub(crate) fn number(self, value: u64) {
+    pub(crate) fn number(self, value: u64) -> bool {
         if self.narrow {
             let size = u32::try_from(value).unwrap_or(u32::MAX);
-            self.finish(0, &[abi::WriteOut { size, padding: 0 }.as_bytes()]);
+            self.finish(0, &[abi::WriteOut { size, padding: 0 }.as_bytes()])
         } else {
-            self.finish(0, &[value.as_bytes()]);
+            self.finish(0, &[value.as_bytes()])
         }
     }
 
-    fn finish(self, error: i32, parts: &[&[u8]]) {
+    fn finish(self, error: i32, parts: &[&[u8]]) -> bool {
         self.link.shared().interrupts.done(self.unique);
         let channel = match &self.link {
             Link::Device(channel) => channel,
-            Link::Ring(entry) => return Entry::answer(entry, self.unique, error, parts),
+            Link::Ring(entry) => {
+                Entry::answer(entry, self.unique, error, parts);
+                return true;
+            }
         };
         match channel.send(self.unique, error, parts) {
-            Ok(()) => {}
+            Ok(()) => true,
             // ENOENT: the kernel gave the request up; ENODEV: unmounted.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => false,
             Err(e) => {
                 tracing::warn!(unique = self.unique, "answer refused by the kernel: {e}");
                 // The kernel still waits unless it took the request off its list.
                 let _ = channel.send(self.unique, -libc::EIO, &[]);
+                true
             }
         }
     }

@@ -99,7 +99,7 @@ pub(crate) fn plain(
         }
         op::NOTIFY_REPLY => {
             // The ring asked for it, only to have its entry come back.
-            responder(target.link, header.unique, 0).parts(&[]);
+            let _ = responder(target.link, header.unique, 0).parts(&[]);
             return Outcome::Done;
         }
         op::DESTROY => return Outcome::Destroy(header.unique),
@@ -114,7 +114,7 @@ pub(crate) fn plain(
 fn finish(target: &Target<'_>, header: &abi::InHeader, done: Parsed<()>) -> Outcome {
     if done.is_err() {
         tracing::error!(opcode = header.opcode, "malformed request from the kernel");
-        responder(target.link, header.unique, 0).error(Errno::EINVAL);
+        let _ = responder(target.link, header.unique, 0).error(Errno::EINVAL);
     }
     Outcome::Done
 }
@@ -140,11 +140,16 @@ pub(crate) fn responder(link: &Link, unique: u64, limit: u32) -> Responder {
     Responder { link: link.clone(), unique, limit, narrow: false }
 }
 
+/// Who asks what, if it can be made out.
+pub(crate) fn header(bytes: &[u8]) -> Option<abi::InHeader> {
+    Args(bytes).fixed().ok()
+}
+
 /// Answers what is not even a message, if its number can be made out.
 fn refuse_garbage(target: &Target<'_>, bytes: &[u8]) {
     tracing::error!(len = bytes.len(), "message from the kernel with a wrong length");
-    if let Ok(header) = Args(bytes).fixed::<abi::InHeader>() {
-        responder(target.link, header.unique, 0).error(Errno::EIO);
+    if let Some(header) = header(bytes) {
+        let _ = responder(target.link, header.unique, 0).error(Errno::EIO);
     }
 }
 

@@ -32,6 +32,7 @@ mod channel;
 mod codec;
 mod dir;
 mod dispatch;
+mod dying;
 mod fs;
 #[doc(hidden)]
 pub mod fuzz;

@@ -35,9 +35,11 @@ impl<T> Reply<T> {
 
     /// Answers with an errno.
     pub fn err(mut self, errno: Errno) {
-        if let Some(r) = self.responder.take() {
-            r.error(errno);
-        }
+        self.refuse(errno);
+    }
+
+    fn refuse(&mut self, errno: Errno) -> bool {
+        self.responder.take().is_some_and(|r| r.error(errno))
     }
 
     /// Has the calling process been signalled since? Then the answer should be EINTR, soon.
@@ -61,10 +63,12 @@ impl<T> Reply<T> {
         self.responder.as_ref().map_or(0, |r| r.unique)
     }
 
-    fn parts(mut self, parts: &[&[u8]]) {
-        if let Some(r) = self.responder.take() {
-            r.parts(parts);
-        }
+    fn parts(self, parts: &[&[u8]]) {
+        self.hand_over(parts);
+    }
+
+    fn hand_over(mut self, parts: &[&[u8]]) -> bool {
+        self.responder.take().is_some_and(|r| r.parts(parts))
     }
 }
 
@@ -85,20 +89,26 @@ impl<T> std::fmt::Debug for Reply<T> {
 /// Answers that are one value.
 pub trait Body: Sized {
     #[doc(hidden)]
-    fn put(self, reply: Reply<Self>);
+    fn put(self, reply: Reply<Self>) -> bool;
 }
 
 impl<T: Body> Reply<T> {
     /// Answers with a value.
     pub fn ok(self, value: T) {
-        value.put(self);
+        self.deliver(Ok(value));
     }
 
     /// Answers with what a handler returned.
     pub fn send(self, result: Result<T>) {
+        self.deliver(result);
+    }
+
+    /// As `send`. False: the kernel did not take it, because the caller was killed while the handler worked; it does not
+    /// know what was done, opened or looked up for it.
+    pub fn deliver(mut self, result: Result<T>) -> bool {
         match result {
             Ok(value) => value.put(self),
-            Err(errno) => self.err(errno),
+            Err(errno) => self.refuse(errno),
         }
     }
 }
@@ -106,9 +116,9 @@ impl<T: Body> Reply<T> {
 macro_rules! body {
     ($($ty:ty => |$value:ident| $parts:expr;)*) => {
         $(impl Body for $ty {
-            fn put(self, reply: Reply<$ty>) {
+            fn put(self, reply: Reply<$ty>) -> bool {
                 let $value = self;
-                reply.parts($parts);
+                reply.hand_over($parts)
             }
         })*
     };
@@ -130,20 +140,18 @@ body! {
 
 /// A position (lseek) or a number of bytes copied (copy_file_range).
 impl Body for u64 {
-    fn put(self, mut reply: Reply<u64>) {
-        if let Some(r) = reply.responder.take() {
-            r.number(self);
-        }
+    fn put(self, mut reply: Reply<u64>) -> bool {
+        reply.responder.take().is_some_and(|r| r.number(self))
     }
 }
 
 impl Body for IoctlOut {
-    fn put(self, reply: Reply<IoctlOut>) {
+    fn put(self, mut reply: Reply<IoctlOut>) -> bool {
         if self.data.len() > reply.limit() {
-            return reply.err(Errno::EIO);
+            return reply.refuse(Errno::EIO);
         }
         let head = abi::IoctlOut { result: self.result, ..abi::IoctlOut::default() };
-        reply.parts(&[head.as_bytes(), &self.data]);
+        reply.hand_over(&[head.as_bytes(), &self.data])
     }
 }
 

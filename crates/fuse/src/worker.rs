@@ -2,6 +2,7 @@
 
 use crate::channel::{Channel, Link};
 use crate::dispatch::{self, Outcome, Target};
+use crate::dying::{Desk, Watch};
 use crate::fs::Filesystem;
 use crate::parse::{Args, Malformed};
 use crate::readers::{Next, Readers};
@@ -32,6 +33,7 @@ struct State {
     min_threads: usize,
     info: InitInfo,
     readers: Readers,
+    watch: Arc<Watch>,
     failure: Mutex<Option<io::Error>>,
     destroyed: Mutex<bool>,
     ring: Option<Arc<Ring>>,
@@ -54,6 +56,7 @@ impl Crew {
             min_threads: config.min_threads,
             info,
             readers,
+            watch: Arc::default(),
             failure: Mutex::default(),
             destroyed: Mutex::default(),
             ring,
@@ -78,10 +81,12 @@ impl Crew {
         for _ in 1..state.min_threads.max(1) {
             state.grow(false);
         }
+        state.start_watch();
         state.readers.wait_all_left();
         if let Some(ring) = &state.ring {
             ring.wait_all_left();
         }
+        state.watch.stop();
         state.destroy();
         let failure = state.failure.lock().take();
         failure.map_or(Ok(()), Err)
@@ -102,6 +107,15 @@ impl State {
                 Ok(())
             }
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// Without it killed callers wait for their answers.
+    fn start_watch(&self) {
+        let watch = self.watch.clone();
+        let body = move || watch.run();
+        if let Err(e) = std::thread::Builder::new().name("fuse-watch".into()).spawn(body) {
+            tracing::warn!("nobody looks after callers that are killed: {e}");
         }
     }
 
@@ -132,10 +146,16 @@ impl State {
 
     /// The life of one thread.
     fn live(self: &Arc<State>, channel: &Arc<Channel>, reading: bool) {
-        let mut reading = reading;
+        let desk = self.watch.desk(channel);
+        self.turns(channel, &desk, reading);
+        self.watch.leave(&desk);
+    }
+
+    /// Reads and parks by turns.
+    fn turns(self: &Arc<State>, channel: &Arc<Channel>, desk: &Desk, mut reading: bool) {
         loop {
             if reading {
-                let ended = self.serve(channel);
+                let ended = self.serve(channel, desk);
                 if let Err(failure) = ended {
                     if let Some(e) = failure {
                         self.failure.lock().get_or_insert(e);
@@ -155,7 +175,11 @@ impl State {
 
     /// Handles requests until the thread is not wanted as a reader (Ok) or the device ends (Err, with the reason
     /// unless it was unmounted; the thread then still counts as a reader).
-    fn serve(self: &Arc<State>, channel: &Arc<Channel>) -> Result<(), Option<io::Error>> {
+    fn serve(
+        self: &Arc<State>,
+        channel: &Arc<Channel>,
+        desk: &Desk,
+    ) -> Result<(), Option<io::Error>> {
         let mut buf = channel.shared.pool.get();
         let link = Link::Device(channel.clone());
         let target = Target { fs: &*self.fs, link: &link, granted: self.info.granted };
@@ -171,7 +195,9 @@ impl State {
                 self.grow(true);
             }
             let start = Instant::now();
+            desk.begin(dispatch::header(buf.request(len)).as_ref(), start);
             let outcome = guarded(|| dispatch::request(&target, &mut buf, len));
+            desk.end();
             if let Outcome::Destroy(unique) = outcome {
                 self.answer_destroy(&link, unique, (1, 0));
             }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use proto::mds::{L_FLOCK, L_POSIX, LockDesc};
+use proto::mds::{L_APPEND, L_FLOCK, L_POSIX, LockDesc};
 use proto::{Errno, Fid};
 
 /// `F_RDLCK`.
@@ -212,7 +212,7 @@ impl Locks {
 }
 
 fn check(lock: &LockDesc) -> Result<(), Errno> {
-    let ok = lock.class <= L_FLOCK && lock.kind <= UNLOCK && lock.start <= lock.end;
+    let ok = lock.class <= L_APPEND && lock.kind <= UNLOCK && lock.start <= lock.end;
     if ok { Ok(()) } else { Err(Errno::EINVAL) }
 }
 

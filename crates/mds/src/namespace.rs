@@ -105,7 +105,7 @@ pub enum Effect {
     BeginWrite(Fid, u64),
     /// A session has reported what it wrote.
     EndWrite(Fid, u64),
-    /// The file was marked as written by an open alone.
+    /// The file was marked as written by who will report.
     Mark(Fid),
     /// That is so no longer.
     Unmark(Fid),

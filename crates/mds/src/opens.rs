@@ -25,7 +25,8 @@ pub struct Opens {
     by_session: HashMap<u64, HashMap<u64, Fid>>,
     /// Sessions that were told where to write a file and have not reported its final size.
     writing: HashMap<Fid, Vec<u64>>,
-    /// Files marked as written only because somebody opened them for writing.
+    /// Files marked as written by sessions that are all here and report what they write at the
+    /// latest when they close.
     marked: HashSet<Fid>,
     next: u64,
 }
@@ -147,7 +148,10 @@ impl Opens {
             self.close(session, *handle);
         }
         self.by_session.remove(&session);
-        self.writing.retain(|_, v| {
+        self.writing.retain(|fid, v| {
+            if v.contains(&session) {
+                self.marked.remove(fid);
+            }
             v.retain(|s| *s != session);
             !v.is_empty()
         });
@@ -160,17 +164,17 @@ impl Opens {
         fids
     }
 
-    /// The mark of a writer was set by an open alone.
+    /// All who may have written since the mark was set will report, or have.
     pub fn mark(&mut self, fid: Fid) {
         self.marked.insert(fid);
     }
 
-    /// The mark is more than that of an open, or gone.
+    /// The mark is gone.
     pub fn unmark(&mut self, fid: Fid) {
         self.marked.remove(&fid);
     }
 
-    /// Whether the mark was set by an open alone.
+    /// Whether the size is the truth once the last writer has closed.
     pub fn is_marked(&self, fid: Fid) -> bool {
         self.marked.contains(&fid)
     }

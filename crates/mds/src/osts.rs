@@ -41,6 +41,8 @@ struct Inner {
     ask: bool,
     /// They were asked since.
     asked: bool,
+    /// All were asked once.
+    met: bool,
 }
 
 /// See the module.
@@ -77,6 +79,7 @@ impl OstTable {
     pub fn looked(&self) {
         let mut t = self.0.lock();
         t.asked |= std::mem::take(&mut t.ask);
+        t.met |= !t.osts.is_empty();
     }
 
     /// Whether an index is that of an OST.
@@ -104,9 +107,14 @@ impl OstTable {
         sum
     }
 
-    /// OSTs for a new file. EAGAIN while none has answered yet, ENOSPC when all are full.
+    /// OSTs for a new file. EAGAIN until all were asked once, while none answers, or not the one wished for;
+    /// ENOSPC when all are full.
     pub fn choose(&self, spec: &LayoutSpec, size_hint: u64) -> Result<Vec<u32>, Errno> {
         let mut t = self.0.lock();
+        // The first to answer must not get all.
+        if !t.met {
+            return Err(Errno::EAGAIN);
+        }
         let open: Vec<(u32, u64)> = t
             .osts
             .iter()
@@ -128,6 +136,10 @@ impl OstTable {
         };
         let count = want.min(room.len());
         if spec.stripe_offset >= 0 {
+            let first = t.osts.get(&(spec.stripe_offset as u32));
+            if first.is_some_and(|o| !o.up || o.space.is_none()) {
+                return Err(Errno::EAGAIN);
+            }
             return from_index(&room, spec.stripe_offset as u32, count);
         }
         let most = room.iter().map(|o| o.1).max().unwrap_or(0);
@@ -191,6 +203,8 @@ mod tests {
             };
             t.report(i as u32, Some(s));
         }
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        t.looked();
         t
     }
     const G: u64 = 1 << 30;
@@ -228,7 +242,12 @@ mod tests {
         let t = table(&[0, G]);
         t.report(1, None);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        assert_eq!(t.choose(&spec(1, 1), 0), Err(Errno::EAGAIN));
         assert_eq!(table(&[0, G]).choose(&spec(4, -1), 0).unwrap(), [1]);
+        let t = table(&[G, G]);
+        t.report(1, None);
+        assert_eq!(t.choose(&spec(1, 1), 0), Err(Errno::EAGAIN), "it may come back");
+        assert_eq!(t.choose(&spec(1, 7), 0), Err(Errno::ENOSPC));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Client, FILE, Solo};
-use net::{ConnectOptions, Endpoint, Server, ServerOptions, Session};
+use net::{CallReply, ConnectOptions, Endpoint, Events, Server, ServerOptions, Session};
 use oss::{Ost, OstLabel, OstOptions, OstService};
 use pinstripe_mds::MdtOptions;
+use proto::attr::A_SIZE_LAGS;
 use proto::mds::*;
 use proto::{Errno, Fid, Layout, Wire, ops};
 use store::memory::MemoryDisk;
@@ -72,6 +73,15 @@ fn options() -> MdtOptions {
         poll_interval: Duration::from_millis(10),
         orphan_grace: Duration::ZERO,
         ..MdtOptions::default()
+    }
+}
+
+/// Gives back whatever is called back.
+struct Obliging;
+
+impl Events for Obliging {
+    fn call(&self, _: u16, _: bytes::Bytes, reply: CallReply) {
+        reply.send(0, vec![]);
     }
 }
 
@@ -165,6 +175,48 @@ fn a_crashed_clients_open_file_is_reaped_after_a_restart() {
     assert_eq!(c.attr(f), Err(Errno::ESTALE));
     c.sync();
     common::check(&disk, s, &[c]);
+    stop(ost);
+}
+
+/// Several write a file and none knows its size alone: what they reported is the truth when the last of
+/// them has closed, unless one of them was lost and may have written more.
+#[test]
+fn a_size_is_the_truth_when_all_its_writers_have_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    format(dir.path(), 0);
+    let ost = start(dir.path(), 0);
+    let disk = MemoryDisk::new();
+    let s = Solo::with(&disk, options());
+    s.mdt.set_osts(vec![(0, ost.endpoint())], None);
+    let (a, b) = (s.listener(Arc::new(Obliging)), s.listener(Arc::new(Obliging)));
+    let lags = |f| b.attr(f).unwrap().flags & A_SIZE_LAGS != 0;
+    let wrote = |size| SizeReport { size, exact: false, blocks: None, mtime: None, atime: None };
+    let f = a.make(Fid::ROOT, "f", FILE).unwrap();
+    let first = a.open(f, O_WRITE).unwrap().handle;
+    begin(&a, f);
+    let second = b.open(f, O_WRITE).unwrap().handle;
+    a.one(Op::Close { fid: f, handle: first, report: Some(wrote(100)) }).unwrap();
+    assert!(lags(f), "the other still writes");
+    b.one(Op::Report { fid: f, report: wrote(300) }).unwrap();
+    assert!(lags(f));
+    b.one(Op::Close { fid: f, handle: second, report: None }).unwrap();
+    assert!(!lags(f));
+    assert_eq!(b.attr(f).unwrap().size, 300);
+    // One that goes without a word may have written beyond what it told.
+    let second = b.open(f, O_WRITE).unwrap().handle;
+    a.open(f, O_WRITE).unwrap();
+    a.session.close();
+    common::until(|| b.status()["open_files"] == 1);
+    b.one(Op::Close { fid: f, handle: second, report: Some(wrote(400)) }).unwrap();
+    assert!(lags(f));
+    let again = b.open(f, O_WRITE).unwrap().handle;
+    b.one(Op::Close { fid: f, handle: again, report: None }).unwrap();
+    assert!(lags(f), "who comes later does not know either");
+    b.one(Op::Report { fid: f, report: SizeReport { exact: true, ..wrote(350) } }).unwrap();
+    assert!(!lags(f), "who asked the objects does");
+    assert_eq!(b.attr(f).unwrap().size, 350);
+    b.sync();
+    common::check(&disk, s, &[b]);
     stop(ost);
 }
 

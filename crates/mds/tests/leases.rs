@@ -550,3 +550,30 @@ fn holders_are_told_apart() {
         assert_eq!((h.has(t.dir), h.has(t.file), h.calls()), (LS_LOOKUP, LS_LAYOUT, 1));
     }
 }
+
+/// Who wants only what goes together with others gets nothing else, and nothing of what it writes.
+#[test]
+fn shared_leases_exclude_nobody() {
+    let s = Solo::with(&MemoryDisk::new(), options());
+    let (a, _b) = (Holder::new(&s), Holder::new(&s));
+    let t = tree(&a.plain());
+    let ask_more = |ops: Vec<Op>, more: u8| {
+        let mut c = Compound::new(holder::cred(), ops);
+        c.flags = CF_LEASES | CF_SHARED_LEASES | more;
+        holder::call(&a.client, &c)
+    };
+    let ask = |ops: Vec<Op>| ask_more(ops, 0);
+    let dir = ask(vec![create(&a, t.dir, "x")]);
+    assert!(dir.leases.0.iter().all(|l| l.bits & EXCLUSIVE == 0), "{:?}", dir.leases);
+    assert!(dir.leases.0.iter().any(|l| l.fid == t.dir && l.bits & LS_LOOKUP != 0));
+    let read = ask(vec![Op::ReadInline { fid: t.file }]);
+    assert_eq!(read.leases.0, [Lease { fid: t.file, bits: READER }]);
+    let opened = ask(vec![open(t.file, O_WRITE)]);
+    assert_eq!(opened.leases.0, []);
+    assert_eq!(ask(vec![Op::ReadInline { fid: t.file }]).leases.0, []);
+    // Unless it asks for those of files.
+    let small = ask_more(vec![Op::ReadInline { fid: t.file }], CF_FILE_WRITES);
+    assert_eq!(small.leases.0, [Lease { fid: t.file, bits: OWNER }]);
+    let dir = ask_more(vec![create(&a, t.dir, "y")], CF_FILE_WRITES);
+    assert!(dir.leases.0.iter().all(|l| l.bits & EXCLUSIVE == 0), "{:?}", dir.leases);
+}

@@ -12,9 +12,9 @@ use store::memory::MemoryDisk;
 
 const XATTR: usize = 8000;
 
-/// Makes files until there is no room; how many.
-fn fill(c: &Client) -> usize {
-    for i in 0.. {
+/// Makes files, numbered from `first`, until there is no room; how many.
+fn fill(c: &Client, first: usize) -> usize {
+    for i in first.. {
         let set = Op::SetXattr {
             fid: Fid::CURRENT,
             name: b"user.x".to_vec(),
@@ -24,7 +24,7 @@ fn fill(c: &Client) -> usize {
         let res = c.run(vec![c.create(Fid::ROOT, &format!("f{i}")), set, Op::Sync {}]);
         if let Some(Res::Failed { errno }) = res.last() {
             assert_eq!(*errno, Errno::ENOSPC.0 as u16);
-            return i;
+            return i - first;
         }
     }
     unreachable!()
@@ -36,16 +36,30 @@ fn a_full_disk_can_be_emptied_and_filled_again() {
     disk.set_capacity(Some(6 << 20));
     let s = Solo::new(&disk);
     let c = s.client();
-    let n = fill(&c);
+    let n = fill(&c, 0);
     assert!(n > 100, "{n}");
     common::until(|| c.status()["full"] == true);
-    assert_eq!(c.make(Fid::ROOT, "more", FILE), Err(Errno::ENOSPC));
+    // The engine may give some room back meanwhile: then a few more are made.
+    let mut more = 0;
+    common::until(|| {
+        more += 1;
+        match c.make(Fid::ROOT, &format!("more{more}"), FILE) {
+            Err(e) => e == Errno::ENOSPC,
+            Ok(_) => false,
+        }
+    });
+    assert!(more < n, "{more} after {n}");
     for name in c.list(Fid::ROOT) {
         c.unlink(Fid::ROOT, &name, false).unwrap();
     }
     c.sync();
     common::until(|| c.status()["full"] == false);
-    assert!(fill(&c) > 100);
+    // The engine gives the room back piece by piece.
+    let mut again = 0;
+    common::until(|| {
+        again += fill(&c, again);
+        again > 100
+    });
     common::check(&disk, s, &[c]);
 }
 

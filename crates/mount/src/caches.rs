@@ -1,7 +1,7 @@
 //! What the kernel may cache, and for how long.
 //!
 //! Role: while the client has the SOLE lease everything stays valid until told otherwise; without
-//! it nothing does. What was learned before the lease went must not be cached after it
+//! it nothing does, unless less was asked for ([`Consistency`]). What was learned before the lease went must not be cached after it
 //! (invariant 3): the epoch is noted before a call and compared after it. Notifications are sent by
 //! the client's own thread, which holds no lock a handler may want.
 
@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use client::{Client, Listener};
+use client::{Client, Listener, OpenFile};
 use fuse::Notifier;
 use parking_lot::Mutex;
+use proto::mds::{LS_READ, Lease};
 use proto::{Attr, Fid};
 
+use crate::consistency::{BELIEVED, Consistency, LastSeen};
 use crate::nodes::Nodes;
 
 /// "For ever", for caches that are dropped by notification.
@@ -39,15 +41,19 @@ pub struct Caches {
     notifier: OnceLock<Notifier>,
     flags: Vec<Mutex<Shard>>,
     root: Fid,
+    consistency: Consistency,
+    seen: LastSeen,
 }
 
 impl Caches {
     /// Caches of a client's mount.
-    pub fn new(client: Client) -> Caches {
+    pub fn new(client: Client, consistency: Consistency) -> Caches {
         let root = client.root().fid;
         let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::new() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
-        Caches { client, nodes: Nodes::new(), notifier: OnceLock::new(), flags, root }
+        let (nodes, notifier) = (Nodes::new(), OnceLock::new());
+        let seen = LastSeen::default();
+        Caches { client, nodes, notifier, flags, root, consistency, seen }
     }
 
     /// From now on the kernel can be told.
@@ -64,7 +70,27 @@ impl Caches {
 
     /// How long what a call learned is valid.
     pub fn ttl(&self, mark: Mark) -> Duration {
-        if self.valid(mark) { LONG } else { Duration::ZERO }
+        match self.consistency {
+            _ if self.valid(mark) => LONG,
+            Consistency::Posix => Duration::ZERO,
+            Consistency::CloseToOpen | Consistency::Relaxed => BELIEVED,
+        }
+    }
+
+    /// Whether the kernel may keep pages of files although others may change them.
+    pub fn keeps_unleased(&self) -> bool {
+        self.consistency != Consistency::Posix
+    }
+
+    /// Whether the kernel's pages of a file that others may have changed are new enough for one who
+    /// opens it; if not, what it knows of the file's size is dropped.
+    pub fn still_good(&self, file: &OpenFile) -> bool {
+        let good = self.seen.unchanged(self.consistency, file);
+        if !good && let Some(n) = self.notifier.get() {
+            // Attributes only: that waits for no page.
+            let _ = n.inval_inode(self.node(file.fid()), -1, 0);
+        }
+        good
     }
 
     /// Whether what a call learned may be kept.
@@ -123,6 +149,13 @@ impl Caches {
         }
     }
 
+    /// What the kernel knows of a name is dropped.
+    pub fn drop_name(&self, parent: u64, name: &std::ffi::OsStr) {
+        if let Some(n) = self.notifier.get() {
+            let _ = n.inval_entry(parent, name);
+        }
+    }
+
     /// One file's pages and attributes are dropped.
     pub fn drop_one(&self, fid: Fid) {
         if let Some(n) = self.notifier.get() {
@@ -141,6 +174,13 @@ impl Listener for Caches {
     fn forget(&self, fid: Fid) {
         self.unlearn(fid);
         self.drop_one(fid);
+    }
+
+    fn recalled(&self, leases: &[Lease]) {
+        // Pages of files that are mapped or executed.
+        for lease in leases.iter().filter(|l| l.bits & LS_READ != 0) {
+            self.drop_one(lease.fid);
+        }
     }
 
     fn reset(&self) {

@@ -83,6 +83,17 @@ pub fn cred(req: &fuse::Request) -> Cred {
     Cred { uid: req.uid(), gid: req.gid(), groups: List(req.supp_groups().to_vec()) }
 }
 
+/// The process that asks, if it can be seen.
+pub fn caller(req: &fuse::Request) -> Option<client::Caller> {
+    /// USER_HZ, the same in all of Linux's ABIs that we build for.
+    const TICKS: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", req.pid())).ok()?;
+    // Field 22; the name before may hold anything.
+    let began: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()?;
+    let born = Duration::from_millis(began * (1000 / TICKS));
+    Some(client::Caller { id: req.pid(), born })
+}
+
 /// A change of attributes.
 pub fn set_attr(s: &fuse::SetAttr) -> SetAttr {
     let mut out = SetAttr::none();

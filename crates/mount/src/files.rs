@@ -33,16 +33,28 @@ impl PinstripeFs {
         if o.kill_suidgid {
             self.kill_suid(req, &file)?;
         }
-        self.opened(file, flags, mark)
+        self.opened(file, flags, appends(o.flags), mark)
     }
 
     /// What the kernel is told of an open file.
-    fn opened(&self, file: Arc<OpenFile>, flags: OpenFlags, mark: Mark) -> Result<Open, Errno> {
+    fn opened(
+        &self,
+        file: Arc<OpenFile>,
+        flags: OpenFlags,
+        append: bool,
+        mark: Mark,
+    ) -> Result<Open, Errno> {
         let valid = self.caches.valid(mark);
+        // The kernel's idea of the end, where appended bytes would go, may be an old one.
+        let kept = !valid && self.caches.keeps_unleased() && !append;
         let mut bits = 0;
         // Without a lease no page may outlive the read that brought it.
-        if flags.direct || !valid {
+        if flags.direct || !(valid || kept) {
             bits |= open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
+        } else if kept {
+            if self.caches.still_good(&file) && !flags.trunc {
+                bits |= open_flags::KEEP_CACHE;
+            }
         } else if !flags.trunc && !atime_is_due(&file) {
             bits |= open_flags::KEEP_CACHE;
         }
@@ -86,19 +98,17 @@ impl PinstripeFs {
         if c.kill_suidgid && !made.created {
             self.kill_suid(req, &file)?;
         }
-        let open = self.opened(file, flags, mark)?;
+        let open = self.opened(file, flags, appends(c.flags), mark)?;
         Ok(Created { entry: entry(&self.caches, &made.attr, mark), open })
     }
 
     pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {
-        match self.handles.get(r.fh) {
-            Ok(h) => match h.file.read_parts(r.offset, r.size.into()) {
-                Ok(parts) => {
-                    let slices: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
-                    reply.slices(&slices);
-                }
-                Err(e) => reply.err(errno(e)),
-            },
+        let read = |h: Arc<Handle>| h.file.read_parts(r.offset, r.size.into()).map_err(errno);
+        match self.handles.get(r.fh).and_then(read) {
+            Ok(parts) => {
+                let slices: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
+                reply.slices(&slices)
+            }
             Err(e) => reply.err(e),
         }
     }
@@ -249,6 +259,10 @@ impl PinstripeFs {
 }
 
 /// Whether the next read must move the access time: it has to come here, then.
+fn appends(flags: u32) -> bool {
+    flags as i32 & libc::O_APPEND != 0
+}
+
 fn atime_is_due(file: &OpenFile) -> bool {
     file.attr().is_ok_and(|a| a.size > 0 && (a.atime <= a.mtime || a.atime <= a.ctime))
 }

@@ -10,10 +10,11 @@ use fuse::*;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 
 use crate::caches::Caches;
-use crate::convert::{absent, attr, attr_out, cred, entry, errno, name_errno, rdev, time};
+use crate::convert::{absent, attr, attr_out, caller, cred, entry, errno, name_errno, rdev, time};
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, Races, What};
 use crate::locks::{Owners, Waits, note_owner};
+use crate::unheard::Doubt;
 
 /// Block size shown by statfs, bytes.
 const BLOCK: u64 = 4096;
@@ -97,7 +98,7 @@ impl PinstripeFs {
 
 impl Filesystem for PinstripeFs {
     fn lookup(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<Entry>) {
-        reply.send(self.find(req, parent, name));
+        self.tell_entry(reply, self.find(req, parent, name), Doubt::default);
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
@@ -110,7 +111,8 @@ impl Filesystem for PinstripeFs {
 
     fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
         let done = self.set_attr(req, nodeid, set);
-        reply.send(done.map(|(a, mark)| attr_out(&self.caches, &a, mark)));
+        let done = done.map(|(a, mark)| attr_out(&self.caches, &a, mark));
+        self.tell(reply, done, || Doubt::node(nodeid));
     }
 
     fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
@@ -127,7 +129,8 @@ impl Filesystem for PinstripeFs {
         reply: Reply<Entry>,
     ) {
         let mode = libc::S_IFLNK | 0o777;
-        reply.send(self.make(req, parent, name, mode, 0, 0, target.as_bytes()));
+        let made = self.make(req, parent, name, mode, 0, 0, target.as_bytes());
+        self.tell_entry(reply, made, || Doubt::name(parent, name));
     }
 
     fn mknod(
@@ -140,7 +143,8 @@ impl Filesystem for PinstripeFs {
         dev: u32,
         reply: Reply<Entry>,
     ) {
-        reply.send(self.make(req, parent, name, mode, umask, rdev(dev), &[]));
+        let made = self.make(req, parent, name, mode, umask, rdev(dev), &[]);
+        self.tell_entry(reply, made, || Doubt::name(parent, name));
     }
 
     fn mkdir(
@@ -153,21 +157,24 @@ impl Filesystem for PinstripeFs {
         reply: Reply<Entry>,
     ) {
         let mode = libc::S_IFDIR | (mode & 0o7777);
-        reply.send(self.make(req, parent, name, mode, umask, 0, &[]));
+        let made = self.make(req, parent, name, mode, umask, 0, &[]);
+        self.tell_entry(reply, made, || Doubt::name(parent, name));
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
         let mut removal = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a, &mut removal)).map_err(name_errno));
+        let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
+        self.tell(reply, done, || Doubt::name(parent, name));
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
         let mut removal = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
-        reply.send(done.map(|a| self.removed(a, &mut removal)).map_err(name_errno));
+        let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
+        self.tell(reply, done, || Doubt::name(parent, name));
     }
 
     fn rename(
@@ -188,33 +195,37 @@ impl Filesystem for PinstripeFs {
             0 => Some(self.removing(req, new_parent, new_name, What::Any)),
             _ => None,
         };
-        let (name, new) = (name.as_bytes(), new_name.as_bytes());
-        let done = self.client.rename(&cred(req), from, name, to, new, flags);
+        let (old, new) = (name.as_bytes(), new_name.as_bytes());
+        let done = self.client.rename(&cred(req), from, old, to, new, flags);
         let over = done.map(|(_, over)| over).map_err(name_errno);
-        reply.send(over.map(|over| {
+        let done = over.map(|over| {
             if let (Some(attr), Some(removal)) = (over, &mut removal) {
                 self.removed(attr, removal);
             }
-        }));
+        });
+        let doubt = || Doubt::name(parent, name).and(Doubt::name(new_parent, new_name));
+        self.tell(reply, done, doubt);
     }
 
     fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
         let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
-        reply.send(done.map(|a| entry(&self.caches, &a, mark)).map_err(name_errno));
+        let done = done.map(|a| entry(&self.caches, &a, mark)).map_err(name_errno);
+        self.tell_entry(reply, done, || Doubt::name(parent, name).and(Doubt::node(nodeid)));
     }
 
     fn open(&self, req: &Request, nodeid: u64, open: OpenIn, reply: Reply<Open>) {
-        reply.send(self.open_file(req, nodeid, open));
+        self.tell_open(reply, self.open_file(req, nodeid, open), nodeid);
     }
 
     fn create(&self, req: &Request, parent: u64, name: &OsStr, c: CreateIn, reply: Reply<Created>) {
-        reply.send(self.create_file(req, parent, Some(name), c));
+        let made = self.create_file(req, parent, Some(name), c);
+        self.tell_created(reply, made, || Doubt::name(parent, name));
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, c: CreateIn, reply: Reply<Created>) {
-        reply.send(self.create_file(req, parent, None, c));
+        self.tell_created(reply, self.create_file(req, parent, None, c), Doubt::default);
     }
 
     fn read(&self, _req: &Request, _nodeid: u64, read: ReadIn, reply: Reply<Data>) {
@@ -224,12 +235,12 @@ impl Filesystem for PinstripeFs {
     fn write(
         &self,
         req: &Request,
-        _nodeid: u64,
+        nodeid: u64,
         w: WriteIn,
         data: WriteData<'_>,
         reply: Reply<u32>,
     ) {
-        reply.send(self.write_file(req, w, data));
+        self.tell(reply, self.write_file(req, w, data), || Doubt::node(nodeid));
     }
 
     fn flush(&self, req: &Request, _nodeid: u64, fh: u64, lock_owner: u64, reply: Reply<()>) {
@@ -310,7 +321,8 @@ impl Filesystem for PinstripeFs {
         kill_sgid: bool,
         reply: Reply<()>,
     ) {
-        reply.send(self.set_xattr(req, nodeid, name, value, flags, kill_sgid));
+        let done = self.set_xattr(req, nodeid, name, value, flags, kill_sgid);
+        self.tell(reply, done, || Doubt::node(nodeid));
     }
 
     fn getxattr(&self, req: &Request, nodeid: u64, name: &OsStr, reply: Reply<Xattr>) {
@@ -322,7 +334,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn removexattr(&self, req: &Request, nodeid: u64, name: &OsStr, reply: Reply<()>) {
-        reply.send(self.remove_xattr(req, nodeid, name));
+        self.tell(reply, self.remove_xattr(req, nodeid, name), || Doubt::node(nodeid));
     }
 
     fn getlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<FileLock>) {
@@ -343,14 +355,14 @@ impl Filesystem for PinstripeFs {
     fn fallocate(
         &self,
         _req: &Request,
-        _nodeid: u64,
+        nodeid: u64,
         fh: u64,
         offset: u64,
         len: u64,
         mode: u32,
         reply: Reply<()>,
     ) {
-        reply.send(self.allocate(fh, offset, len, mode));
+        self.tell(reply, self.allocate(fh, offset, len, mode), || Doubt::node(nodeid));
     }
 
     fn lseek(
@@ -366,7 +378,8 @@ impl Filesystem for PinstripeFs {
     }
 
     fn copy_file_range(&self, _req: &Request, _nodeid: u64, copy: CopyIn, reply: Reply<u64>) {
-        reply.send(self.copy(copy));
+        let to = copy.nodeid_out;
+        self.tell(reply, self.copy(copy), || Doubt::node(to));
     }
 
     fn statx(&self, req: &Request, nodeid: u64, _statx: StatxIn, reply: Reply<Statx>) {
@@ -380,8 +393,12 @@ impl Filesystem for PinstripeFs {
         }));
     }
 
-    fn syncfs(&self, _req: &Request, _nodeid: u64, reply: Reply<()>) {
+    fn syncfs(&self, req: &Request, _nodeid: u64, reply: Reply<()>) {
         // Bounded by the client's request timeout: sync(2) of the whole machine waits for this.
-        reply.send(self.client.sync_all().map_err(errno));
+        let done = match caller(req) {
+            Some(caller) => self.client.sync_all_for(caller),
+            None => self.client.sync_all(),
+        };
+        reply.send(done.map_err(errno));
     }
 }

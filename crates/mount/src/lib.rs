@@ -5,10 +5,11 @@
 //! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
-//! Rooms: `caches` (what the kernel may keep, and for how long), `nodes` (what it was told of),
-//! `handles` (open files), `holds` (what is removed while in use), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! Rooms: `caches` (what the kernel may keep, and for how long), `consistency` (where less is asked for), `nodes` (what it was told of),
+//! `handles` (open files), `holds` (what is removed while in use), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod caches;
+mod consistency;
 mod convert;
 mod dirs;
 mod files;
@@ -17,6 +18,7 @@ mod handles;
 mod holds;
 mod locks;
 mod nodes;
+mod unheard;
 mod xattrs;
 
 use std::path::{Path, PathBuf};
@@ -26,12 +28,15 @@ use client::{Client, Listener};
 use fuse::{Config, Handle, Mount, MountError, MountOptions, Running, Session, caps};
 
 use caches::Caches;
+pub use consistency::{Consistency, UnknownConsistency};
 use fs::PinstripeFs;
 
 /// Largest request of the kernel, bytes.
 const MAX_WRITE: u32 = 1 << 20;
-/// What the kernel may read ahead of one reader, bytes.
+/// What the kernel may read ahead of one reader, bytes, where nobody else does.
 const READ_AHEAD: u32 = 8 << 20;
+/// The same where the client reads ahead, which knows the stripes and the price of messages.
+const READ_AHEAD_BESIDE: u32 = 1 << 20;
 /// Requests the kernel keeps in flight without waiting for their answers.
 const MAX_BACKGROUND: u16 = 256;
 /// Threads that serve requests; handlers block on servers, so there may be many.
@@ -44,6 +49,10 @@ pub struct MountConfig {
     pub source: String,
     /// The kernel's side of it; permissions are always checked by the kernel.
     pub kernel: MountOptions,
+    /// flock(2) and fcntl(2) locks hold among the processes of this mount only.
+    pub local_locks: bool,
+    /// What of other mounts' work is seen at once.
+    pub consistency: Consistency,
 }
 
 /// Why a mount failed.
@@ -77,12 +86,14 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     let mountpoint = mount.mounted().mountpoint().to_path_buf();
     let refused = mount.forward_sync_refused().map(str::to_string);
     let loop_device = mount.loop_device().map(Path::to_path_buf);
-    let caches = Arc::new(Caches::new(client.clone()));
+    let caches = Arc::new(Caches::new(client.clone(), config.consistency));
     let fs = Arc::new(PinstripeFs::new(client.clone(), Arc::clone(&caches)));
+    // What is not wanted the kernel does by itself.
+    let local = if config.local_locks { caps::POSIX_LOCKS | caps::FLOCK_LOCKS } else { 0 };
     let config = Config {
-        wanted: caps::DEFAULT | caps::POSIX_ACL,
+        wanted: (caps::DEFAULT | caps::POSIX_ACL) & !local,
         max_write: MAX_WRITE,
-        max_readahead: READ_AHEAD,
+        max_readahead: if client.reads_ahead() { READ_AHEAD_BESIDE } else { READ_AHEAD },
         max_background: MAX_BACKGROUND,
         congestion_threshold: MAX_BACKGROUND / 4 * 3,
         max_threads: MAX_THREADS,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use fuse::{Errno, Reply, Request, Xattr};
@@ -20,6 +21,15 @@ const LOV: [&[u8]; 2] = [b"lustre.lov", b"trusted.lov"];
 const FID: &[u8] = b"lustre.fid";
 /// Paths of the file within the file system, NUL-terminated each.
 const PATHS: &[u8] = b"lustre.paths";
+
+/// A label of SELinux.
+const LABEL: &[u8] = b"security.selinux";
+
+/// Whether this host knows labels.
+fn labels() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| std::path::Path::new("/sys/fs/selinux/enforce").exists())
+}
 
 /// Name spaces a file system on Linux has; others are EOPNOTSUPP, a bare prefix is EINVAL.
 fn check(name: &[u8]) -> Result<(), Errno> {
@@ -43,6 +53,12 @@ impl PinstripeFs {
             n if LOV.contains(&n) => self.get_lov(&cred, fid),
             FID => Ok(Bytes::from(fid.to_string())),
             PATHS => self.paths(&cred, fid),
+            // Where nobody gives out labels, `ls -l` asks for that of each file anew unless it hears
+            // that there are none at all.
+            LABEL => self.plain(&cred, fid, name).map_err(|e| match e.get() {
+                libc::ENODATA if !labels() => Errno::new(libc::EOPNOTSUPP),
+                _ => e,
+            }),
             _ => check(name).and_then(|()| self.plain(&cred, fid, name)),
         };
         reply.send_value(value);

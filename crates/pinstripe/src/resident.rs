@@ -173,6 +173,8 @@ fn counted(stats: &client::Stats) -> Vec<(String, u64)> {
         ("osc.uncommitted_bytes".into(), stats.uncommitted_bytes),
         ("llite.read_ahead_bytes".into(), stats.read_ahead_bytes),
         ("llite.inodes".into(), stats.inodes),
+        ("ldlm.lock_count".into(), stats.leases),
+        ("ldlm.callbacks".into(), stats.recalls),
     ];
     all.extend(stats.mds_ops.iter().map(|(verb, n)| (format!("mdc.stats.{verb}"), *n)));
     all.extend(stats.oss_messages.iter().map(|(kind, n)| (format!("osc.stats.{kind}"), *n)));

@@ -11,7 +11,7 @@ pub const MIN_STRIPE_SIZE: u32 = 65536;
 /// Most stripes one file may have.
 pub const MAX_STRIPES: usize = 2000;
 /// Stripe size where nobody chose one, in bytes.
-pub const DEFAULT_STRIPE_SIZE: u32 = 1 << 20;
+pub const DEFAULT_STRIPE_SIZE: u32 = 4 << 20;
 /// Stripe count where nobody chose one; fewer where there are fewer OSTs.
 pub const DEFAULT_STRIPE_COUNT: i32 = 4;
 

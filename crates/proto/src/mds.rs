@@ -111,7 +111,7 @@ crate::wire_struct! {
     }
     /// A lock, byte range or whole file.
     LockDesc {
-        /// `L_POSIX` or `L_FLOCK`.
+        /// `L_*`.
         class: u8,
         /// `F_RDLCK` 0, `F_WRLCK` 1, `F_UNLCK` 2 (Linux values).
         kind: u8,
@@ -132,6 +132,12 @@ pub const CF_CONTINUE: u8 = 1;
 /// ERESTART: it and those after it did not run and are to be sent again, without anything that
 /// changes something in front of them (the answer to that would wait for others' leases).
 pub const CF_LEASES: u8 = 2;
+/// Compound: of the leases it wants only those that go together with others' ([`LS_WRITE`] and
+/// [`LS_DIRX`] are not granted), and none of a file it may be writing.
+pub const CF_SHARED_LEASES: u8 = 4;
+/// Compound, with [`CF_SHARED_LEASES`]: of a file that it has open for writing it wants them all,
+/// [`LS_WRITE`] among them.
+pub const CF_FILE_WRITES: u8 = 8;
 
 /// Lease: names of a directory, present and absent, and its listing.
 pub const LS_LOOKUP: u8 = 1;
@@ -160,6 +166,9 @@ pub const R_FORGET: u8 = 3;
 pub const L_POSIX: u8 = 0;
 /// flock locks.
 pub const L_FLOCK: u8 = 1;
+/// The end of a file, while bytes are appended that others might append to, too. Clients take it for
+/// themselves.
+pub const L_APPEND: u8 = 2;
 
 /// Create: fail when the name exists.
 pub const C_EXCL: u8 = 1;

@@ -38,11 +38,12 @@ pub enum StoreError {
         "{what} has format version {found}, this program knows up to {supported}; use the newer program"
     )]
     Version { what: String, found: u32, supported: u32 },
-    /// The file system is too full for a commit that adds data. Nothing was written.
+    /// The file system is too full for a commit that adds data. Nothing was written. `busy`: the
+    /// engine is flushing or compacting, which may make room by itself.
     #[error(
         "the file system of the store has {free} bytes free, {reserve} are kept in reserve; delete files or make room there"
     )]
-    NoSpace { free: u64, reserve: u64 },
+    NoSpace { free: u64, reserve: u64, busy: bool },
     /// Not now. Nothing was written; the same commit may be submitted again.
     #[error("the store cannot take this now ({0}); try again")]
     Retry(String),

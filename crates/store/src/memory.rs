@@ -287,7 +287,7 @@ fn check_space(state: &State, writes: &[Write]) -> Result<(), StoreError> {
     let adds: u64 =
         writes.iter().filter(|w| matches!(w, Write::Put(..))).map(|w| w.bytes() as u64).sum();
     if adds > 0 && free < adds + RESERVE_BYTES {
-        return Err(StoreError::NoSpace { free, reserve: RESERVE_BYTES });
+        return Err(StoreError::NoSpace { free, reserve: RESERVE_BYTES, busy: false });
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ fn a_full_file_system_refuses_puts_and_takes_deletes() {
     format(&dir, &options).unwrap();
     let store = acquire(&dir, "test", 0, &options).unwrap();
     let (mut last, refused) = fill(&*store, 0);
-    let StoreError::NoSpace { free, reserve } = refused else {
+    let StoreError::NoSpace { free, reserve, .. } = refused else {
         panic!("{refused:?} after {last} commits");
     };
     assert!(free < reserve && reserve >= options.reserve_bytes);

@@ -2,9 +2,11 @@
 //! bindfs, a plain FUSE mirror, in the same run. Rounds are interleaved, the median counts, and
 //! ratios say more than figures: nothing here is asserted.
 
+mod build;
 mod data;
 mod mds;
 mod rpc;
+mod shared;
 mod systems;
 mod table;
 mod trees;
@@ -14,14 +16,16 @@ use crate::runner::{build_now, default_jobs};
 use crate::sweep::{Scope, sweep, tag};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
-use systems::System;
+use systems::{FLOOR, System};
 use table::{Row, Table};
 
 /// `cargo xtask bench`
 #[derive(clap::Args)]
 pub struct Bench {
     /// Names of workloads, or parts of them; all when none is given. `mds` alone measures a
-    /// metadata target with 1 to 8,192 sessions, `rpc` alone counts the messages of a small job
+    /// metadata target with 1 to 8,192 sessions, `rpc` alone counts the messages of a small job,
+    /// `shared` alone compares one file that four mounts write with four files, `build` alone builds a
+    /// C project on two mounts in turn
     names: Vec<String>,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 3)]
@@ -59,7 +63,7 @@ pub enum Unit {
 pub struct Workload {
     pub name: &'static str,
     pub unit: Unit,
-    /// Hoped-for ratio and to what: `ext4` or `bindfs`.
+    /// Hoped-for ratio and to what: `ext4`, `bindfs` or `floor`.
     pub mark: (f64, &'static str),
     /// Runs it; the result is the amount (MiB or operations) and the seconds it took.
     pub run: fn(&Cx, &mut System, &Sizes) -> Result<(f64, f64)>,
@@ -81,7 +85,9 @@ pub fn run(bench: Bench) -> Result<()> {
         let cx = Cx::new(serde_json::from_str(settings)?);
         return match &bench.names[..] {
             [one] if one == "mds" => mds::measure(&bench, &cx),
+            [one] if one == "build" => build::measure(&bench, &cx),
             [one] if one == "rpc" => rpc::measure(&bench, &cx),
+            [one] if one == "shared" => shared::measure(&bench, &cx),
             _ => measure(&bench, cx),
         };
     }
@@ -95,8 +101,9 @@ pub fn run(bench: Bench) -> Result<()> {
         seed: 1,
         quick: bench.quick,
         jobs: default_jobs(),
-        wanted: ["bindfs", "fuse3", "git"].map(str::to_owned).to_vec(),
+        wanted: ["bindfs", "fuse3", "gcc", "git", "make"].map(str::to_owned).to_vec(),
         release: true,
+        tests: false,
     };
     build_now(&settings, bench.pinstripe.as_deref())?;
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -128,10 +135,14 @@ fn measure(bench: &Bench, cx: Cx) -> Result<()> {
     };
     let mut systems = System::all(&cx)?;
     let chosen = workloads(&bench.names);
+    if chosen.iter().any(|w| w.mark.1 == FLOOR) {
+        systems.push(System::floor(&cx)?);
+    }
     let mut rows: Vec<Row> = chosen.iter().map(|w| Row::new(w)).collect();
     for round in 0..bench.rounds {
         for (workload, row) in chosen.iter().zip(&mut rows) {
-            for system in &mut systems {
+            let here = |s: &&mut System| s.name() != FLOOR || workload.mark.1 == FLOOR;
+            for system in systems.iter_mut().filter(here) {
                 eprintln!("round {round}: {} on {}", workload.name, system.name());
                 system.mark();
                 let (amount, seconds) = (workload.run)(&cx, system, &sizes)

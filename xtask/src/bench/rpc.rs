@@ -155,6 +155,23 @@ fn stat(dir: &Path) -> Result<usize> {
 /// What a mount has sent and been sent, by kind.
 type Counts = BTreeMap<String, u64>;
 
+fn counts(cx: &Cx, mount: &Path) -> Result<Counts> {
+    let mut cmd = Cmd::new(&cx.set.pinstripe).args(["get_param", "--json", "--mount"]);
+    cmd = cmd.arg(mount).arg("*").quiet();
+    let out = cmd.limit(30).ok()?;
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout)
+        .with_context(|| format!("get_param: {}", out.tail()))?;
+    let all = said.as_object().context("get_param: no object")?;
+    ensure!(all.contains_key("mdc.messages"), "get_param shows no mdc.messages");
+    let number = |v: &serde_json::Value| v.as_str()?.parse().ok();
+    Ok(all.iter().filter_map(|(k, v)| Some((k.clone(), number(v)?))).collect())
+}
+
+/// What a mount has sent to servers and been sent by them, until now.
+pub fn messages(cx: &Cx, mount: &Path) -> Result<u64> {
+    Ok(total(&counts(cx, mount)?))
+}
+
 struct Job<'a> {
     cx: &'a Cx,
     cluster: Cluster,
@@ -163,15 +180,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn counts(&self) -> Result<Counts> {
-        let mut cmd = Cmd::new(&self.cx.set.pinstripe).args(["get_param", "--json", "--mount"]);
-        cmd = cmd.arg(&self.mnt).arg("*").quiet();
-        let out = cmd.limit(30).ok()?;
-        let said: serde_json::Value = serde_json::from_slice(&out.stdout)
-            .with_context(|| format!("get_param: {}", out.tail()))?;
-        let all = said.as_object().context("get_param: no object")?;
-        ensure!(all.contains_key("mdc.messages"), "get_param shows no mdc.messages");
-        let number = |v: &serde_json::Value| v.as_str()?.parse().ok();
-        Ok(all.iter().filter_map(|(k, v)| Some((k.clone(), number(v)?))).collect())
+        counts(self.cx, &self.mnt)
     }
 
     /// Counters once nothing is sent any more.
@@ -225,9 +234,9 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
             eprintln!("{name}: {}", step.name);
             let (messages, kinds) = job.run(step)?;
             if others == 0 {
-                rows.push((step, messages, 0, kinds));
+                rows.push((step, (messages, kinds), (0, Counts::new())));
             } else if let Some(row) = rows.get_mut(at) {
-                row.2 = messages;
+                row.2 = (messages, kinds);
             }
         }
         job.cluster.stop_and_check()?;
@@ -236,7 +245,7 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
         "{:36} {:>8} {:>8} {:>6} {:>6} {:>6} {:>8}",
         "messages", "Lustre", "+ DoM", "NFSv3", "mark", "ours", "2 mounts"
     );
-    for (step, alone, shared, kinds) in &rows {
+    for (step, (alone, kinds), (shared, _)) in &rows {
         let Some((lustre, dom, nfs, mark)) = step.beside else {
             println!("{:36} {:>38} {alone:>6} {shared:>8}", step.about, "");
             continue;
@@ -254,10 +263,10 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
     if let Some(file) = &bench.json {
         let list: Vec<_> = rows
             .iter()
-            .map(|(step, alone, shared, kinds)| {
+            .map(|(step, (alone, kinds), (shared, shared_kinds))| {
                 serde_json::json!({
                     "step": step.name, "messages": alone, "messages_shared": shared,
-                    "operations": kinds,
+                    "operations": kinds, "operations_shared": shared_kinds,
                 })
             })
             .collect();

@@ -1,11 +1,14 @@
-//! What is measured: the local file system, bindfs over it, and ours on it.
+//! What is measured: the local file system, bindfs over it, and ours on it; and where the kernel's
+//! share is the question, one that does nothing.
 
 use super::table::Table;
 use crate::cx::Cx;
 use crate::fs::Fs;
 use crate::proc::Cmd;
-use anyhow::Result;
+use crate::where_;
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// A file system under measurement.
@@ -25,7 +28,16 @@ pub enum System {
         dir: PathBuf,
         mark: f64,
     },
+    /// A FUSE file system that does nothing, on our session layer: what the kernel costs.
+    Floor {
+        dir: PathBuf,
+        daemon: Child,
+        mark: f64,
+    },
 }
+
+/// The system that only workloads measured against it run on.
+pub const FLOOR: &str = "floor";
 
 impl System {
     pub fn all(cx: &Cx) -> Result<Vec<Self>> {
@@ -42,18 +54,38 @@ impl System {
         ])
     }
 
+    /// The one that does nothing, built first.
+    pub fn floor(cx: &Cx) -> Result<Self> {
+        let profile = crate::steps::profile(cx.set.release);
+        let build = cx.cmd("cargo").args(["build", "--profile", profile, "-p", "pinstripe-fuse"]);
+        let build = build.args(["--example", FLOOR, "--target-dir"]).arg(where_::target());
+        build.cwd(where_::root()).limit(1490).ok()?;
+        let dir = cx.dir(FLOOR)?;
+        let program = where_::target().join(profile).join("examples").join(FLOOR);
+        let mut command = Command::new(program);
+        command.arg(&dir).arg("off").stdin(Stdio::piped()).stdout(Stdio::null());
+        let daemon = command.spawn().context("starting the file system that does nothing")?;
+        let system = Self::Floor { dir: dir.clone(), daemon, mark: 0.0 };
+        crate::fs::until("it is mounted", || dir.join("f0").exists())?;
+        Ok(system)
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Self::Local { .. } => "ext4",
             Self::Bindfs { .. } => "bindfs",
             Self::Ours { .. } => "pinstripe",
+            Self::Floor { .. } => FLOOR,
         }
     }
 
     /// Where workloads work.
     pub fn dir(&self) -> &Path {
         match self {
-            Self::Local { dir } | Self::Bindfs { dir, .. } | Self::Ours { dir, .. } => dir,
+            Self::Local { dir }
+            | Self::Bindfs { dir, .. }
+            | Self::Ours { dir, .. }
+            | Self::Floor { dir, .. } => dir,
         }
     }
 
@@ -62,7 +94,9 @@ impl System {
         let now = self.cpu();
         match self {
             Self::Local { .. } => {}
-            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } => *mark = now,
+            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } | Self::Floor { mark, .. } => {
+                *mark = now;
+            }
         }
     }
 
@@ -70,7 +104,9 @@ impl System {
     pub fn spent(&self) -> f64 {
         match self {
             Self::Local { .. } => 0.0,
-            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } => self.cpu() - mark,
+            Self::Bindfs { mark, .. } | Self::Ours { mark, .. } | Self::Floor { mark, .. } => {
+                self.cpu() - mark
+            }
         }
     }
 
@@ -79,6 +115,7 @@ impl System {
         match self {
             Self::Local { .. } => 0.0,
             Self::Bindfs { pid, .. } => processor_seconds(*pid),
+            Self::Floor { daemon, .. } => processor_seconds(daemon.id().cast_signed()),
             Self::Ours { fs, .. } => {
                 fs.pids().unwrap_or_default().into_iter().map(processor_seconds).sum()
             }
@@ -89,7 +126,7 @@ impl System {
     /// start took does not count.
     pub fn cold(&mut self) -> Result<()> {
         match self {
-            Self::Local { .. } => {}
+            Self::Local { .. } | Self::Floor { .. } => {}
             Self::Bindfs { dir, back, pid, .. } => {
                 Cmd::new("umount").arg(&*dir).quiet().ok()?;
                 start_bindfs(back, dir)?;
@@ -110,6 +147,12 @@ impl System {
         match self {
             Self::Local { .. } => Ok(()),
             Self::Bindfs { dir, .. } => Cmd::new("umount").arg(dir).ok().map(|_| ()),
+            Self::Floor { mut daemon, .. } => {
+                // Its input ends, and so does it.
+                drop(daemon.stdin.take());
+                daemon.wait()?;
+                Ok(())
+            }
             Self::Ours { mut fs, .. } => {
                 fs.down()?;
                 let start = Instant::now();

@@ -1,5 +1,6 @@
 //! Medians, ratios and how they are shown.
 
+use super::systems::FLOOR;
 use super::{Unit, Workload};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,7 +42,12 @@ impl Row {
 }
 
 fn median(values: Option<&Vec<f64>>) -> f64 {
-    let mut sorted = values.cloned().unwrap_or_default();
+    middle(values.map_or(&[], |v| v))
+}
+
+/// The median.
+pub fn middle(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -79,7 +85,7 @@ impl fmt::Display for Table {
         for row in &self.rows {
             let (local, bind, ours) =
                 (row.speed("ext4"), row.speed("bindfs"), row.speed("pinstripe"));
-            let against = if row.mark_against == "ext4" { local } else { bind };
+            let against = row.speed(row.mark_against);
             let word = if ours / against >= row.mark { "met" } else { "missed" };
             writeln!(
                 f,
@@ -93,6 +99,10 @@ impl fmt::Display for Table {
                 row.mark,
                 row.mark_against,
             )?;
+            if row.mark_against == FLOOR {
+                let about = "a FUSE file system that does nothing";
+                writeln!(f, "    {about}: {against:.1}, ours {:.2} of it", ours / against)?;
+            }
         }
         for (name, value) in &self.facts {
             writeln!(f, "{name:<44} {value:.2}")?;

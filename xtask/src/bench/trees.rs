@@ -21,6 +21,12 @@ pub const ALL: &[Workload] = &[
     Workload { name: "ls -lR, warm", unit: Unit::Rate, mark: (0.5, "ext4"), run: list },
     Workload { name: "git add", unit: Unit::Rate, mark: (1.0, "bindfs"), run: git_add },
     Workload { name: "git status", unit: Unit::Rate, mark: (1.0, "bindfs"), run: git_status },
+    Workload {
+        name: "create and close, one thread",
+        unit: Unit::Rate,
+        mark: (0.6, "floor"),
+        run: create,
+    },
     Workload { name: "rm -rf", unit: Unit::Rate, mark: (1.0, "bindfs"), run: remove },
 ];
 
@@ -121,6 +127,16 @@ fn git_status(cx: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)>
     }
     git(cx, &tree, &["status", "--porcelain"]).quiet().limit(600).ok()?;
     timed(sizes, git(cx, &tree, &["status", "--porcelain"]))
+}
+
+/// Empty files, made and closed one after the other, in the directory itself.
+fn create(_: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)> {
+    let paths: Vec<_> = (0..sizes.files).map(|n| system.dir().join(format!("made{n}"))).collect();
+    let start = Instant::now();
+    paths.iter().try_for_each(|path| std::fs::File::create_new(path).map(drop))?;
+    let seconds = start.elapsed().as_secs_f64();
+    paths.iter().try_for_each(std::fs::remove_file)?;
+    Ok((sizes.files as f64, seconds))
 }
 
 fn remove(cx: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)> {

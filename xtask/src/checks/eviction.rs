@@ -1,19 +1,22 @@
-//! Clients that do not answer: one whose cable is cut, one that only the OSTs still reach. Another goes on with what they had; what they had not synced never comes up, they are
+//! Clients that do not answer: one whose cable is cut, one that only the OSTs still reach, one that is
+//! stopped. Another goes on with what they had; what they had not synced never comes up, they are
 //! told, and they go on without a remount (invariants 3, 5 and 6).
 
 use crate::cx::Cx;
 use crate::fs::{same, until};
+use crate::holder::Holder;
 use crate::plan::{Check, Need};
 use crate::servers::{Cluster, Transport};
 use crate::sweep::net_prefix;
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub const CHECK: Check = Check {
     name: "eviction",
-    about: "clients that are cut off are evicted and fenced; they learn so and go on",
+    about: "clients that are cut off or stopped are evicted and fenced; they learn so and go on",
     needs: &[
         Need::Binary,
         Need::Apt("iproute2"),
@@ -64,6 +67,8 @@ fn link(cx: &Cx, server: &str, client: &str) -> Result<()> {
 /// What cuts a client off and brings it back.
 struct Cut<'a> {
     name: &'static str,
+    /// The other was there before, so that the client had leases of single files only.
+    among_others: bool,
     off: Box<dyn Fn() -> Result<()> + 'a>,
     on: Box<dyn Fn() -> Result<()> + 'a>,
 }
@@ -82,16 +87,50 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
         let to_mdt = ["to", SERVER, "ipproto", "tcp", "dport", &port, "prohibit"];
         ip(cx, &[["-n", client, "rule", what, "pref", "10"].as_slice(), &to_mdt].concat())
     };
+    let swallow = |at: &str, what: &str, to: &str| {
+        ip(cx, &["-n", at, "rule", what, "pref", "10", "to", to, "blackhole"])
+    };
+    let pid = cluster.mount_pid(&victim)?;
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(pid).context("no pid")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    };
     let cuts = [
         Cut {
             name: "cut off",
+            among_others: false,
             off: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "down"])),
             on: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "up"])),
         },
         Cut {
             name: "cut off from the MDT, not from the OSTs",
+            among_others: false,
             off: Box::new(|| rule("add")),
             on: Box::new(|| rule("delete")),
+        },
+        Cut {
+            name: "stopped",
+            among_others: false,
+            off: Box::new(|| signal(Signal::STOP)),
+            on: Box::new(|| signal(Signal::CONT)),
+        },
+        Cut {
+            name: "stopped, among others",
+            among_others: true,
+            off: Box::new(|| signal(Signal::STOP)),
+            on: Box::new(|| signal(Signal::CONT)),
+        },
+        Cut {
+            name: "heard, but does not hear",
+            among_others: true,
+            off: Box::new(|| swallow(server, "add", CLIENT)),
+            on: Box::new(|| swallow(server, "delete", CLIENT)),
+        },
+        Cut {
+            name: "hears, but is not heard",
+            among_others: true,
+            off: Box::new(|| swallow(client, "add", SERVER)),
+            on: Box::new(|| swallow(client, "delete", SERVER)),
         },
     ];
     for (n, cut) in cuts.iter().enumerate() {
@@ -108,29 +147,37 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
 
 fn one(cluster: &mut Cluster, victim: &Path, other: &Path, net: &str, cut: &Cut<'_>) -> Result<()> {
     let path = |at: &Path| at.join("file");
+    if cut.among_others {
+        cluster.mount_at(other, &["nsenter", net, "--"])?;
+    }
     std::fs::write(path(victim), vec![1; LENGTH])?;
-    let file = File::options().read(true).write(true).open(path(victim))?;
-    file.sync_all()?;
+    // A process of its own: this one starts others while the client does not answer.
+    let mut file = Holder::open(&path(victim))?;
+    file.does("fsync")?;
     // Not synced: it is still with the client, or on its way, when that is cut off.
-    file.write_all_at(&vec![2; LENGTH / 2], 0)?;
+    file.does(&format!("write 0 {} 2", LENGTH / 2))?;
     (cut.off)()?;
-    let went_on =
-        cluster.mount_at(other, &["nsenter", net, "--"]).and_then(|()| go_on(&path(other)));
+    let there = match cut.among_others {
+        true => Ok(()),
+        false => cluster.mount_at(other, &["nsenter", net, "--"]),
+    };
+    let went_on = there.and_then(|()| go_on(&path(other)));
     (cut.on)()?;
     went_on?;
     until("the client is back", || {
         std::fs::read(path(victim)).is_ok_and(|b| b == vec![3; LENGTH])
     })?;
     // What it had written is gone, and its file was told so once. (It may all have been sent before.)
-    let first = file.sync_all();
-    ensure!(file.sync_all().is_ok(), "an error is told twice: {first:?}");
+    file.tell("fsync")?;
+    let first = file.answer()?;
+    file.does("fsync").with_context(|| format!("an error is told twice: {first}"))?;
     same("seen by the other", &std::fs::read(path(other))?, &vec![3; LENGTH])?;
-    file.write_all_at(&[4; 100_000], 1_000_000)?;
-    file.sync_all()?;
+    file.does("put 1000000 100000 4")?;
     std::fs::write(victim.join("after"), "after")?;
     let back = std::fs::read(path(other))?;
     ensure!(back[999_999] == 3 && back[1_000_000] == 4 && back[1_099_999] == 4, "it cannot write");
     ensure!(std::fs::read_to_string(other.join("after"))? == "after", "a new file is not seen");
+    drop(file);
     cluster.unmount(other)
 }
 

@@ -3,10 +3,12 @@
 
 use crate::cx::Cx;
 use crate::durable::{self, Writer};
-use crate::fs::until;
+use crate::fs::{same, until};
+use crate::holder::Holder;
 use crate::plan::{Check, Need};
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,39 +66,88 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
         waiting(&mut cluster, &idle)
     });
+    cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
+    cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
     Ok(())
 }
 
-/// How long a mount's request waits for a lost server (its option `request_timeout`).
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// While a handler of the mount blocks, others are served, also those that come late.
+/// While a handler of the mount blocks, others are served, also those that come late; and when the
+/// OSTs are back the writer has what it asked for.
 fn waiting(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
-    let osts = ["ost0", "ost1"].map(|name| cluster.find(name));
-    let osts = osts.into_iter().collect::<Result<Vec<_>>>()?;
+    let osts = osts(cluster)?;
+    let mut writer = Holder::create(&mnt.join("large"))?;
     osts.iter().for_each(|&at| cluster.kill(at));
-    let killed = std::time::Instant::now();
-    let large = mnt.join("large");
-    let writer = std::thread::spawn(move || {
-        let file = std::fs::File::create(large)?;
-        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 300_000], 0)?;
-        file.sync_all()
-    });
+    writer.tell("put 0 300000 7")?;
     // Not waiting for anything: the request has to be quiet for a while.
     std::thread::sleep(Duration::from_millis(700));
     rustix::fs::statvfs(mnt)?;
     std::fs::create_dir(mnt.join("meanwhile"))?;
     std::fs::write(mnt.join("meanwhile/small"), "small")?;
-    ensure!(!writer.is_finished(), "the others were served only when the writer had ended");
+    ensure!(writer.is_busy()?, "the others were served only when the writer had ended");
     for at in osts {
         cluster.start(at)?;
     }
-    // A request that was on its way when the OST died may wait until its time runs out, and the
-    // writer is told so (see the limits in docs/semantics.md); no sooner.
-    let eio = Some(rustix::io::Errno::IO.raw_os_error());
-    match writer.join().ok().context("the writer panicked")? {
-        Err(e) if e.raw_os_error() == eio && killed.elapsed() >= REQUEST_TIMEOUT => Ok(()),
-        other => Ok(other?),
+    writer.ok().context("the writer")?;
+    same("what was written", &std::fs::read(mnt.join("large"))?, &[7; 300_000])
+}
+
+/// Longer than a write asks an MDT for objects without waiting for OSTs that are lost.
+const LOST: Duration = Duration::from_secs(7);
+
+/// A file gets its objects although an MDT has not heard of any OST since it began.
+fn first_write(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
+    let osts = osts(cluster)?;
+    let mdt = cluster.find("mdt0")?;
+    osts.iter().for_each(|&at| cluster.kill(at));
+    cluster.kill(mdt);
+    cluster.start(mdt)?;
+    let mut writer = Holder::create(&mnt.join("first"))?;
+    writer.tell("put 0 300000 8")?;
+    std::thread::sleep(LOST);
+    ensure!(writer.is_busy()?, "a write without any OST was answered");
+    for at in osts {
+        cluster.start(at)?;
     }
+    writer.ok().context("the writer")?;
+    same("what was written first", &std::fs::read(mnt.join("first"))?, &[8; 300_000])
+}
+
+/// Far beyond what a killed process may take: no request ends by itself before the case does.
+const LONG: &str = "request_timeout=3600";
+
+/// Processes that read, write, fsync, open and stat end when they are killed, although the servers
+/// never answer; what they had begun is done when the servers are back.
+fn killed(cluster: &mut Cluster) -> Result<()> {
+    let mnt = cluster.mount_with("hangs", LONG)?;
+    // Made on another mount, so that nothing is answered from memory.
+    let other = cluster.mount("other")?;
+    for name in ["read", "large", "small", "stat", "open", "name"] {
+        std::fs::write(other.join(name), vec![1; 300_000])?;
+    }
+    let tasks = ["read 0 300000", "put 0 300000 2", "put 0 100 3", "stat name"];
+    let files = ["read", "large", "small", "stat"].map(|name| Holder::open(&mnt.join(name)));
+    let mut holders = files.into_iter().collect::<Result<Vec<_>>>()?;
+    let servers: Vec<usize> = (0..cluster.servers.len()).collect();
+    servers.iter().for_each(|&at| cluster.kill(at));
+    for (holder, task) in holders.iter_mut().zip(tasks) {
+        holder.tell(task)?;
+    }
+    holders.push(Holder::start(&mnt.join("open"), &[])?);
+    std::thread::sleep(Duration::from_secs(2));
+    for (n, holder) in holders.into_iter().enumerate() {
+        ensure!(holder.is_busy()?, "number {n} was answered without servers");
+        let signal = if n % 2 == 0 { Signal::KILL } else { Signal::INT };
+        holder.end_by(signal).with_context(|| format!("number {n}, {signal:?}"))?;
+    }
+    for at in servers {
+        cluster.start(at)?;
+    }
+    same("read after all", &std::fs::read(mnt.join("read"))?, &[1; 300_000])?;
+    cluster.unmount(&other)?;
+    cluster.unmount(&mnt)
+}
+
+fn osts(cluster: &Cluster) -> Result<Vec<usize>> {
+    ["ost0", "ost1"].into_iter().map(|name| cluster.find(name)).collect()
 }

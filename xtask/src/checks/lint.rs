@@ -16,11 +16,13 @@ pub const CHECK: Check = Check {
 };
 
 fn run(cx: &Cx) -> Result<()> {
-    let jobs = (cx.set.jobs / 2).max(1).to_string();
+    let jobs = cx.set.jobs.to_string();
+    // The profile and the directory of the build: build scripts and macros are there already.
+    let profile = crate::steps::profile(cx.set.release);
     cx.cmd("cargo")
-        .args(["clippy", "--workspace", "--all-targets", "--jobs", &jobs])
+        .args(["clippy", "--workspace", "--all-targets", "--profile", profile, "--jobs", &jobs])
         .arg("--target-dir")
-        .arg(where_::target().join("lint"))
+        .arg(where_::target())
         .args(["--", "-D", "warnings"])
         .cwd(where_::root())
         .limit(1190)

@@ -1,7 +1,7 @@
 //! flock and record locks between processes: who is let in, who waits, who is interrupted.
 
 use crate::cx::Cx;
-use crate::fs::{Fs, until};
+use crate::fs::{Fs, How, until};
 use crate::locker::Locker;
 use crate::plan::{Check, Need};
 use anyhow::{Result, ensure};
@@ -21,6 +21,7 @@ pub const CHECK: Check = Check {
 
 struct Ring<'a> {
     cx: &'a Cx,
+    place: &'a str,
     file: PathBuf,
     next: Cell<u32>,
 }
@@ -28,7 +29,7 @@ struct Ring<'a> {
 impl Ring<'_> {
     fn start(&self, words: &[&str]) -> Result<Locker> {
         let n = self.next.replace(self.next.get() + 1);
-        Locker::start(&self.file, self.cx.scratch().join(format!("lock-{n}")), words)
+        Locker::start(&self.file, self.cx.scratch().join(format!("{}-{n}", self.place)), words)
     }
 
     fn held(&self, words: &[&str]) -> Result<Locker> {
@@ -66,13 +67,17 @@ fn run(cx: &Cx) -> Result<()> {
         on(cx, place, dir)?;
     }
     cx.case("down and fsck", || fs.down_and_check());
+    let more = vec!["-o".to_owned(), "localflock".to_owned()];
+    let mut fs = Fs::with(cx, "localflock", How { more, ..How::default() })?;
+    on(cx, "localflock", &fs.mnt)?;
+    cx.case("down and fsck, localflock", || fs.down_and_check());
     Ok(())
 }
 
 fn on(cx: &Cx, place: &str, dir: &Path) -> Result<()> {
     let file = dir.join("file");
     std::fs::write(&file, vec![0; 1000])?;
-    let ring = Ring { cx, file, next: Cell::new(if place == "local" { 0 } else { 1000 }) };
+    let ring = Ring { cx, place, file, next: Cell::new(1) };
     for (kind, how) in [("record", ""), ("flock", "--flock")] {
         let with = |words: &[&'static str]| -> Vec<&'static str> {
             words.iter().copied().chain((how == "--flock").then_some("--flock")).collect()

@@ -29,6 +29,7 @@ mod smoke;
 mod sqlite;
 mod tarball;
 mod times;
+mod two_mounts;
 mod unit;
 mod user_mount;
 
@@ -56,6 +57,7 @@ pub const ALL: &[&Check] = &[
     &kill_servers::CHECK,
     &eviction::CHECK,
     &sharing::CHECK,
+    &two_mounts::CHECK,
     &coherence::CHECK,
     &names::CHECK,
     &holes::CHECK,

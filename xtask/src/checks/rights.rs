@@ -7,7 +7,7 @@ use crate::plan::{Check, Need};
 use crate::probe::{Probe, compare};
 use crate::proc::Cmd;
 use crate::user::{User, act};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rustix::fs::{Access, Mode, OFlags, XattrFlags, lsetxattr, open, removexattr, setxattr};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
@@ -52,6 +52,7 @@ fn run(cx: &Cx) -> Result<()> {
     compare(cx, "umask", &fs.mnt, &local, umask)?;
     compare(cx, "xattrs", &fs.mnt, &local, xattrs)?;
     compare(cx, "execution", &fs.mnt, &local, execution)?;
+    cx.case("labels", || labels(&fs.mnt));
     cx.case("down and fsck", || fs.down_and_check());
     Ok(())
 }
@@ -394,6 +395,25 @@ fn umask(p: &mut Probe) -> Result<()> {
         }
     }
     rustix::process::umask(old);
+    Ok(())
+}
+
+/// A label that is there is there; one that is not is no attribute at all where no label means
+/// anything.
+fn labels(mnt: &Path) -> Result<()> {
+    let file = mnt.join("labelled");
+    std::fs::write(&file, "x")?;
+    let name = "security.selinux";
+    let absent = if Path::new("/sys/fs/selinux/enforce").exists() {
+        rustix::io::Errno::NODATA
+    } else {
+        rustix::io::Errno::OPNOTSUPP
+    };
+    ensure!(get(&file, name) == Err(absent), "an absent label: {:?}", get(&file, name));
+    setxattr(&file, name, b"a:b:c:s0\0", XattrFlags::empty())?;
+    ensure!(get(&file, name).as_deref() == Ok(&b"a:b:c:s0\0"[..]), "{:?}", get(&file, name));
+    removexattr(&file, name)?;
+    ensure!(get(&file, name) == Err(absent), "a removed label: {:?}", get(&file, name));
     Ok(())
 }
 

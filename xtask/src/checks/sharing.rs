@@ -33,6 +33,12 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("removed while the other has it open", || removed(&a, &b));
     cx.case("listing", || listing(&a, &b));
     cx.case("flock", || locks(&a, &b));
+    let (c, d) = (cluster.mount_with("c", "localflock")?, cluster.mount_with("d", "localflock")?);
+    cx.case("localflock", || local_locks(&c, &d, &a));
+    let lazy = cluster.mount_with("e", "consistency=close-to-open")?;
+    cx.case("close-to-open", || close_to_open(&a, &lazy, cx.seed()));
+    let lazier = cluster.mount_with("f", "consistency=relaxed")?;
+    cx.case("relaxed", || relaxed(&a, &lazier));
     cx.case("ping-pong", || ping_pong(&a, &b, cx.size(500, 50)));
     cx.case("stop and fsck", || cluster.stop_and_check());
     Ok(())
@@ -181,6 +187,62 @@ fn locks(a: &Path, b: &Path) -> Result<()> {
     crate::fs::until("a lock of a closed file is free", || {
         flock(&x, FlockOperation::NonBlockingLockExclusive).is_ok()
     })
+}
+
+/// Locks of these mounts are nobody else's business; among the processes of one they hold.
+fn local_locks(c: &Path, d: &Path, coherent: &Path) -> Result<()> {
+    std::fs::write(c.join("local"), "")?;
+    let open = |dir: &Path| std::fs::File::options().write(true).open(dir.join("local"));
+    let files = [open(c)?, open(d)?, open(coherent)?];
+    for file in &files {
+        flock(file, FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive)?;
+    }
+    let second = open(c)?;
+    ensure!(
+        flock(&second, FlockOperation::NonBlockingLockShared).is_err(),
+        "two descriptors of one mount have the lock"
+    );
+    drop(files);
+    crate::fs::until("a lock of a closed file is free", || {
+        flock(&second, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
+}
+
+/// An open sees what another mount had closed, whatever was read before; and appends meet.
+fn close_to_open(strict: &Path, lazy: &Path, seed: u64) -> Result<()> {
+    let mut random = Random::new(seed ^ 5);
+    for length in [10, 70_000, 3_000_000, 500, 0, 200_000] {
+        let data = random.bytes(length);
+        std::fs::write(strict.join("cto"), &data)?;
+        same("first", &std::fs::read(lazy.join("cto"))?, &data)?;
+        same("from the kernel's pages", &std::fs::read(lazy.join("cto"))?, &data)?;
+        let data = random.bytes(length);
+        std::fs::write(strict.join("cto"), &data)?;
+        same("as long, other bytes", &std::fs::read(lazy.join("cto"))?, &data)?;
+        let data = random.bytes(length / 3);
+        std::fs::write(lazy.join("cto"), &data)?;
+        same("written by the lazy one", &std::fs::read(strict.join("cto"))?, &data)?;
+        same("and seen by itself", &std::fs::read(lazy.join("cto"))?, &data)?;
+    }
+    std::fs::remove_file(strict.join("log"))?;
+    appending(strict, lazy)?;
+    // Names may be a second old.
+    ensure!(!lazy.join("late").exists(), "a name of another test");
+    std::fs::write(strict.join("late"), "x")?;
+    crate::fs::until("the name is seen", || lazy.join("late").exists())
+}
+
+/// All that another mount did is seen within a moment.
+fn relaxed(strict: &Path, lazier: &Path) -> Result<()> {
+    for text in ["one", "another", "a third, which is longer"] {
+        std::fs::write(strict.join("relaxed"), text)?;
+        crate::fs::until("the text is seen", || {
+            std::fs::read_to_string(lazier.join("relaxed")).is_ok_and(|t| t == text)
+        })?;
+    }
+    std::fs::write(lazier.join("relaxed"), "back")?;
+    same("written by the lazy one", &std::fs::read(strict.join("relaxed"))?, b"back")
 }
 
 /// Each overwrites what the other wrote, hundreds of times, through files kept open.

@@ -8,18 +8,22 @@ use anyhow::{Result, bail};
 pub const CHECK: Check = Check {
     name: "unit",
     about: "cargo test of every crate, documentation examples included",
-    needs: &[Need::Apt("fuse3"), Need::Apt("acl"), Need::Apt("attr")],
+    needs: &[Need::Tests, Need::Apt("fuse3"), Need::Apt("acl"), Need::Apt("attr")],
     limit: 1800,
+    // Some fill disks and kill servers: what they wait for takes its time beside others' work.
     weight: 2,
     slow: false,
     run,
 };
 
+/// Panics named in the summary.
+const SHOWN: usize = 5;
+
 fn run(cx: &Cx) -> Result<()> {
-    let jobs = (cx.set.jobs / 2).max(1).to_string();
+    let profile = crate::steps::profile(cx.set.release);
     let out = cx
         .cmd("cargo")
-        .args(["test", "--workspace", "--no-fail-fast", "--jobs", &jobs])
+        .args(["test", "--workspace", "--no-fail-fast", "--profile", profile])
         .arg("--target-dir")
         .arg(where_::target())
         .cwd(where_::root())
@@ -36,6 +40,7 @@ fn run(cx: &Cx) -> Result<()> {
             cx.note(format!("failed: {name}"));
         }
     }
+    panics(&out.text()).take(SHOWN).for_each(|panic| cx.note(panic));
     cx.add(passed, failed);
     if out.timed_out {
         bail!("time limit reached");
@@ -57,13 +62,29 @@ fn totals(line: &str) -> Option<(u64, u64)> {
     Some((number("passed")?, number("failed")? + number("ignored")?))
 }
 
+/// Where and why failed tests panicked: libtest shows what a test wrote only if it failed.
+fn panics(text: &str) -> impl Iterator<Item = String> {
+    let mut lines = text.lines();
+    std::iter::from_fn(move || {
+        let at = lines.find(|line| line.starts_with("thread '") && line.contains("panicked at"))?;
+        Some(format!("{at} {}", lines.next().unwrap_or_default()))
+    })
+}
+
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{failed_test, totals};
+    use super::{failed_test, panics, totals};
+
+    #[test]
+    fn panics_are_found_with_their_reasons() {
+        let text = "---- a stdout ----\nthread 'a' (7) panicked at src/a.rs:3:9:\nleft\nright\n";
+        let all: Vec<_> = panics(text).collect();
+        assert_eq!(all, ["thread 'a' (7) panicked at src/a.rs:3:9: left"]);
+    }
 
     #[test]
     fn totals_are_read_and_ignored_tests_count_as_failed() {

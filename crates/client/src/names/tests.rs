@@ -1,4 +1,5 @@
 use super::*;
+use crate::leases::Mark;
 
 fn fid(n: u32) -> Fid {
     Fid::new(9, n)
@@ -44,7 +45,7 @@ fn absence_is_known_as_far_as_the_listing() {
 #[test]
 fn a_new_directory_is_known_whole() {
     let mut n = Names::default();
-    n.born(fid(2), fid(1));
+    n.born(fid(2), fid(1), Mark::NEVER);
     assert_eq!(n.is_empty(fid(2)), Some(true));
     assert_eq!(n.parent(fid(2)), Some(fid(1)));
     n.set(fid(2), b"x", Some((fid(3), FileKind::Dir)), true);

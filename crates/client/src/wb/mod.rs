@@ -9,21 +9,26 @@
 
 mod apply;
 mod log;
+mod message;
+pub(crate) mod near;
 mod opens;
 mod send;
+mod trust;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::{Condvar, Mutex};
-use proto::mds::{Op, Res};
-use proto::{Attr, Errno, Fid, FileKind};
+use proto::mds::{LS_ATTR, Op, Res};
+use proto::{Attr, Errno, Fid, FileKind, Layout};
 
 use crate::attrs::Attrs;
+use crate::leases::{Got, Mark};
 use crate::names::{Found, Names};
 use log::Log;
+use near::Near;
 use opens::Opens;
+pub(crate) use trust::Trust;
 
 /// Bytes of the MDT's store a change may take, beside its names and data.
 const CHANGE_BYTES: u64 = 1024;
@@ -48,6 +53,7 @@ pub(crate) struct Tree {
     pub(crate) names: Names,
     pub(crate) attrs: Attrs,
     pub(crate) opens: Opens,
+    pub(crate) near: Near,
     pub(crate) log: Log,
     /// Inodes that operations on their way to the MDT change.
     busy: HashMap<Fid, u32>,
@@ -63,14 +69,14 @@ pub(crate) struct Tree {
     lost: Vec<Lost>,
     /// Answers that were not as foreseen.
     pub(crate) surprises: u64,
+    trust: Trust,
 }
 
 /// See the module.
 pub(crate) struct Wb {
     tree: Mutex<Tree>,
     changed: Condvar,
-    sole: Arc<AtomicBool>,
-    never: bool,
+    trust: Trust,
 }
 
 /// What was so when something was asked.
@@ -81,15 +87,19 @@ struct Note {
     changes: u64,
     /// A rename between two names of one inode, which does nothing.
     idle: bool,
+    /// Among others: when it was asked, and what came with the answer.
+    mark: Mark,
+    got: Arc<Got>,
 }
 
 impl Wb {
-    /// Nothing known; `sole` is the lease, `never`: as if it were never held.
-    pub(crate) fn new(sole: Arc<AtomicBool>, never: bool, dom_limit: u64) -> Wb {
+    /// Nothing known.
+    pub(crate) fn new(trust: Trust, dom_limit: u64) -> Wb {
         let tree = Tree {
             names: Names::default(),
             attrs: Attrs::default(),
             opens: Opens::default(),
+            near: Near::default(),
             log: Log::default(),
             busy: HashMap::new(),
             in_flight: false,
@@ -99,13 +109,14 @@ impl Wb {
             dom_limit,
             lost: Vec::new(),
             surprises: 0,
+            trust: trust.clone(),
         };
-        Wb { tree: Mutex::new(tree), changed: Condvar::new(), sole, never }
+        Wb { tree: Mutex::new(tree), changed: Condvar::new(), trust }
     }
 
-    /// Whether names and attributes may be kept and changed here.
+    /// Whether names and attributes may be changed here first.
     fn may(&self) -> bool {
-        !self.never && self.sole.load(SeqCst)
+        self.trust.alone()
     }
 
     /// Nothing is known any more; what was logged stays.
@@ -122,6 +133,11 @@ impl Wb {
             }
         }
         tree.forget_all();
+    }
+
+    /// Something is called back: what rests on it is dropped.
+    pub(crate) fn recalled(&self, fid: Fid, bits: u8) {
+        self.tree.lock().recalled(fid, bits);
     }
 
     /// A file changed elsewhere.
@@ -164,6 +180,22 @@ impl Wb {
             tree.opens.end(fid, handle);
         }
         own
+    }
+
+    /// Small files that are likely to be read next, and their sizes.
+    pub(crate) fn near(&self, fid: Fid) -> Vec<(Fid, u64)> {
+        let mut tree = self.tree.lock();
+        if self.may() { tree.near(fid) } else { Vec::new() }
+    }
+
+    /// Whether a file is known to have objects, and which.
+    pub(crate) fn knows_layout(&self, fid: Fid) -> bool {
+        self.tree.lock().attrs.edit(fid).is_some_and(|k| k.layout().is_some())
+    }
+
+    /// The newest attributes, as far as they are known.
+    pub(crate) fn newest(&self, fid: Fid) -> Option<Attr> {
+        self.tree.lock().attrs.get(fid).cloned()
     }
 
     /// Operations waiting, and surprises so far; for tests and statistics.
@@ -234,7 +266,8 @@ impl Tree {
             }
             _ => false,
         };
-        Note { epoch: self.epoch, removals: self.attrs.removals, changes, idle }
+        let (removals, mark) = (self.attrs.removals, self.trust.leases.mark());
+        Note { epoch: self.epoch, removals, changes, idle, mark, got: Arc::default() }
     }
 
     /// Takes in what the MDT said to something that went there.
@@ -243,43 +276,45 @@ impl Tree {
             return self.doubt(op);
         }
         let same = |t: &Tree, dir: Fid| t.names.changes(dir) == note.changes;
-        let learn = |t: &mut Tree, attr: &Attr| t.attrs.learn(attr, note.removals);
+        let learn = |t: &mut Tree, attr: &Attr| t.learn_attr(attr, note);
         match (op, res) {
             (Op::Lookup { dir, name }, Res::Entry { attr, .. }) => {
                 learn(self, attr);
                 match &name[..] {
                     b"." => {}
                     b".." => self.names.set_parent(*dir, attr.fid),
-                    _ if same(self, *dir) => {
+                    _ if same(self, *dir) && self.trusts_since(*dir, note) => {
                         self.names.set(*dir, name, Some((attr.fid, attr.kind())), false);
                     }
                     _ => {}
                 }
             }
             (Op::Lookup { dir, name }, Res::Failed { errno })
-                if i32::from(*errno) == Errno::ENOENT.0 && same(self, *dir) =>
+                if i32::from(*errno) == Errno::ENOENT.0
+                    && same(self, *dir)
+                    && self.trusts_since(*dir, note) =>
             {
                 self.names.set(*dir, name, None, false);
             }
             (Op::ReadDir { dir, cookie, .. }, Res::Entries { entries, end }) => {
                 entries.0.iter().filter_map(|e| e.attr.as_ref()).for_each(|a| learn(self, a));
-                if same(self, *dir) {
+                if same(self, *dir) && self.trusts_since(*dir, note) {
                     let of = entries.0.iter().map(|e| (e.cookie, e.name.clone(), e.fid, e.kind));
                     self.names.fill(*dir, *cookie, of, *end);
                 }
             }
             (Op::Create { dir, name, .. }, Res::Entry { attr, created, .. }) => {
                 learn(self, attr);
-                if *created && attr.is_dir() && !self.names.has(attr.fid) {
-                    self.names.born(attr.fid, *dir);
+                if *created && attr.is_dir() {
+                    self.born(attr.fid, *dir, note);
                 }
                 if !name.is_empty() {
                     let is = Some((attr.fid, attr.kind()));
-                    self.names.set(*dir, name, is, *created);
+                    self.set_name(*dir, name, is, *created, note);
                 }
             }
             (Op::Unlink { dir, name, .. }, Res::Attr { attr }) => {
-                self.names.set(*dir, name, None, true);
+                self.set_name(*dir, name, None, true, note);
                 self.lost_link(attr, note);
             }
             (
@@ -293,19 +328,25 @@ impl Tree {
                 if note.idle {
                     return;
                 }
+                // Among others only the MDT knows whether they were.
+                if replaced.is_none() && moved.nlink > 1 && !self.trust.alone() {
+                    self.names.forget_name(*from_dir, from);
+                    self.names.forget_name(*to_dir, to);
+                    return;
+                }
                 let back = replaced.as_ref().filter(|_| swap).and_then(of);
-                self.names.set(*from_dir, from, back, true);
-                self.names.set(*to_dir, to, of(moved), true);
+                self.set_name(*from_dir, from, back, true, note);
+                self.set_name(*to_dir, to, of(moved), true, note);
                 if let Some(a) = replaced {
                     if swap { learn(self, a) } else { self.lost_link(a, note) }
                 }
             }
             (Op::Link { dir, name, .. }, Res::Attr { attr }) => {
                 learn(self, attr);
-                self.names.set(*dir, name, Some((attr.fid, attr.kind())), true);
+                self.set_name(*dir, name, Some((attr.fid, attr.kind())), true, note);
             }
             (Op::ReadLink { fid }, Res::Data { data }) => {
-                if let Some(known) = self.attrs.edit(*fid) {
+                if let Some(known) = self.believed(*fid) {
                     known.target = Some(data[..].into());
                 }
             }
@@ -327,9 +368,43 @@ impl Tree {
         self.attrs.shrink();
     }
 
+    /// An answer told attributes.
+    fn learn_attr(&mut self, attr: &Attr, note: &Note) {
+        let mark = note.got.mark(attr.fid, LS_ATTR, note.mark);
+        if self.trust.alone() || self.trust.leases.fresh(attr.fid, LS_ATTR, mark) {
+            self.attrs.learn(attr, note.removals, mark);
+        }
+    }
+
+    /// A layout came along with what a look-up found.
+    fn learn_layout(&mut self, found: Option<&Res>, layout: Option<&Layout>, note: &Note) {
+        if let (Some(Res::Entry { attr, .. }), Some(layout)) = (found, layout)
+            && note.epoch == self.epoch
+            && self.trust.alone()
+        {
+            self.attrs.learn_layout(attr, layout);
+        }
+    }
+
+    /// A name was changed from here.
+    fn set_name(
+        &mut self,
+        dir: Fid,
+        name: &[u8],
+        is: Option<(Fid, FileKind)>,
+        changed: bool,
+        note: &Note,
+    ) {
+        if self.trusts_since(dir, note) {
+            return self.names.set(dir, name, is, changed);
+        }
+        // Others may have changed it since; what is known of the rest stands or falls by its lease.
+        self.names.forget_name(dir, name);
+    }
+
     fn lost_link(&mut self, attr: &Attr, note: &Note) {
         if attr.nlink > 0 && attr.kind() != FileKind::Dir {
-            return self.attrs.learn(attr, note.removals);
+            return self.learn_attr(attr, note);
         }
         self.attrs.removed(attr.fid);
         self.names.forget(attr.fid);

@@ -4,18 +4,21 @@
 //! A message that carries a part of the log keeps all others back until it is answered. Operations
 //! that may wait for long at the MDT never carry the log. Never does: interpret data.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use crossbeam_channel::bounded;
 use proto::attr::TimeSpec;
 use proto::mds::*;
-use proto::wire::List;
-use proto::{Errno, Fid, Wire, ops};
+use proto::{Errno, Fid};
 
 use super::apply::Local;
 use super::log::{BATCH_OPS, Entry, cred_of};
+use super::message::Message;
+use super::trust::opened_to_write;
 use super::{Lost, Note, Tree};
-use crate::mdt::{Mdt, own_cred, results};
+use crate::leases::Got;
+use crate::mdt::{Mdt, changed, own_cred};
 use crate::names::Found;
 
 /// Look-ups of a directory that had to be asked before all of it is.
@@ -42,6 +45,16 @@ fn needs_opens(op: &Op) -> bool {
         op,
         Op::Unlink { .. } | Op::Rename { .. } | Op::BeginWrite { .. } | Op::DropInline { .. }
     )
+}
+
+/// Whether it is one of several that stand for themselves.
+fn reads(op: &Op) -> bool {
+    matches!(op, Op::ReadInline { .. })
+}
+
+/// Whether it tells what was done to a file's data, or waits until that is durable.
+fn tells(op: &Op) -> bool {
+    matches!(op, Op::WriteInline { .. } | Op::Report { .. } | Op::Close { .. } | Op::Sync { .. })
 }
 
 fn looks(op: &Op) -> bool {
@@ -72,6 +85,15 @@ impl Mdt {
     /// Runs a compound: here as far as possible, the rest at the MDT; results up to the first
     /// failure (which is among them).
     pub(crate) fn compound(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
+        self.compound_got(cred, ops).map(|(results, _)| results)
+    }
+
+    /// As [`Mdt::compound`]; also the leases that came with it.
+    pub(crate) fn compound_got(
+        &self,
+        cred: &Cred,
+        ops: Vec<Op>,
+    ) -> Result<(Vec<Res>, Arc<Got>), Errno> {
         let mut done = Vec::new();
         let mut left = ops.into_iter();
         while let Some(op) = left.next() {
@@ -80,23 +102,24 @@ impl Mdt {
                     let failed = matches!(res, Res::Failed { .. });
                     done.push(res);
                     if failed {
-                        return Ok(done);
+                        return Ok((done, Arc::default()));
                     }
                 }
                 Err(op) => {
                     let rest = std::iter::once(op).chain(left).collect();
-                    done.extend(self.there(cred, rest)?);
-                    return Ok(done);
+                    let (results, got) = self.there(cred, rest)?;
+                    done.extend(results);
+                    return Ok((done, got));
                 }
             }
         }
-        Ok(done)
+        Ok((done, Arc::default()))
     }
 
     /// Does an operation here, or gives it back.
     fn here(&self, cred: &Cred, op: Op) -> Result<Res, Op> {
         if !self.wb.may() {
-            return Err(op);
+            return self.known_here(cred, op);
         }
         let mut asked = 0;
         loop {
@@ -166,9 +189,21 @@ impl Mdt {
         }
     }
 
+    /// Among others: answers what a lease stands for, or gives the operation back.
+    fn known_here(&self, cred: &Cred, op: Op) -> Result<Res, Op> {
+        if !self.wb.trust.any() || !looks(&op) {
+            return Err(op);
+        }
+        match self.wb.tree.lock().apply(cred, &op, own_time()) {
+            Local::Known(res) => Ok(res),
+            Local::Fails(e) => Ok(Res::Failed { errno: e.0 as u16 }),
+            Local::Changed(_) | Local::Ask => Err(op),
+        }
+    }
+
     /// Sends operations, with the log in front.
-    fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
-        let alone = ops.len() > 1 || ops.iter().any(waits);
+    fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<(Vec<Res>, Arc<Got>), Errno> {
+        let alone = ops.iter().any(waits) || (ops.len() > 1 && !ops.iter().all(reads));
         let refs: Vec<&Op> = ops.iter().collect();
         let mut tree = self.wb.tree.lock();
         let (front, cred) = loop {
@@ -192,10 +227,12 @@ impl Mdt {
             self.flush_once();
             tree = self.wb.tree.lock();
         };
-        let may = self.wb.may();
+        let may = self.wb.trust.any();
         let opens = tree.tell_opens(&refs);
-        let asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
-        let notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
+        let doubtful = tree.makes_doubtful(&refs);
+        doubtful.iter().for_each(|fid| self.wb.trust.leases.changed(*fid));
+        let mut asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
+        let mut notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
         let busy = tree.make_busy(&refs);
         drop(refs);
         let ops: Vec<Op> = ops.into_iter().map(|op| tree.closing(op)).collect();
@@ -215,7 +252,11 @@ impl Mdt {
         let answer = self.send(message);
 
         let mut tree = self.wb.tree.lock();
-        let outcome = answer.map(|results| {
+        let mut told = Vec::new();
+        let outcome = answer.map(|(results, got)| {
+            let got = Arc::new(got);
+            let all = notes.iter_mut().chain(asks.iter_mut().map(|(_, note)| note));
+            all.for_each(|note| note.got = got.clone());
             let mut results = results.into_iter();
             tree.settle(&front, &mut results);
             let mut refused = None;
@@ -227,31 +268,43 @@ impl Mdt {
                 }
             }
             if let Some(res) = refused.filter(|_| alone) {
-                return vec![res];
+                return (vec![res], got);
             }
             let mut own = Vec::new();
             for (op, note) in ops.iter().zip(&notes) {
                 let Some(res) = results.next() else { break };
                 tree.note_open(op, &res);
-                if may && self.wb.may() {
+                if let Some(fid) = opened_to_write(op, &res) {
+                    self.wb.trust.leases.changed(fid);
+                }
+                if may && self.wb.trust.any() {
                     tree.learn(op, &res, note);
                 }
                 own.push(res);
             }
             for (op, note) in &asks {
-                if let Some(res) = results.next()
-                    && self.wb.may()
+                let res = results.next();
+                if let (Op::GetLayout { .. }, Some(Res::LayoutInfo { layout, .. })) = (op, &res) {
+                    tree.learn_layout(own.last(), layout.as_ref(), note);
+                    continue;
+                }
+                if let Some(res) = res
+                    && self.wb.trust.any()
                 {
                     tree.learn(op, &res, note);
+                    if let (Op::GetAttr { fid }, Res::Attr { .. }) = (op, &res) {
+                        told.push(*fid);
+                    }
                 }
             }
-            own
+            (own, got)
         });
         if let Err(e) = &outcome {
             // Whether it was done is not known.
             front.iter().for_each(|entry| tree.failed_later(&entry.op, *e));
             ops.iter().for_each(|op| tree.doubt(op));
         }
+        tree.doubt_again(&doubtful, &told);
         tree.in_flight &= front.is_empty();
         tree.end_busy(&busy);
         drop(tree);
@@ -289,7 +342,7 @@ impl Mdt {
         let answer = self.send(message);
         let mut tree = self.wb.tree.lock();
         match answer {
-            Ok(results) => {
+            Ok((results, _)) => {
                 let mut results = results.into_iter();
                 tree.settle(&front, &mut results);
                 if let Some(res) = results.next() {
@@ -302,17 +355,6 @@ impl Mdt {
         drop(tree);
         self.wb.changed.notify_all();
         true
-    }
-
-    /// Sends without looking for what could be done here.
-    fn send(&self, message: Message) -> Result<Vec<Res>, Errno> {
-        let sent = message.ops.len();
-        self.counters.compound(&message.ops);
-        let flags = if message.goes_on { CF_CONTINUE } else { 0 };
-        let Message { cred, at, ops, .. } = message;
-        let body = Compound { cred, flags, at: List(at), ops: List(ops) }.to_bytes();
-        let reply = self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new());
-        results(sent, reply, &self.promises)
     }
 
     /// The lease is gone (nothing is logged any more): all that waits is sent, and the MDT is told
@@ -330,7 +372,7 @@ impl Mdt {
             drop(tree);
             let ops = part.iter().map(|(op, ..)| op.clone()).collect();
             let message = Message { cred: own_cred(), at: Vec::new(), ops, goes_on: true };
-            let answer = self.send(message).unwrap_or_default();
+            let answer = self.send(message).map(|(results, _)| results).unwrap_or_default();
             tree = self.wb.tree.lock();
             let mut answer = answer.into_iter();
             for (_, fid, handle, flags) in part {
@@ -352,7 +394,7 @@ impl Mdt {
         let mut tree = self.wb.tree.lock();
         if !self.wb.may() {
             drop(tree);
-            return self.submit(&own_cred(), vec![op], |_| ());
+            return self.send_aside(op, |_| {});
         }
         for fid in tree.touched(&op) {
             tree.attrs.forget(fid);
@@ -362,12 +404,48 @@ impl Mdt {
     }
 }
 
-/// What is sent.
-struct Message {
-    cred: Cred,
-    at: Vec<TimeSpec>,
-    ops: Vec<Op>,
-    goes_on: bool,
+impl Mdt {
+    /// Tells the MDT something among others, and waits for the answer without keeping operations on the
+    /// same file back meanwhile.
+    pub(crate) fn aside(&self, op: Op) -> Result<Vec<Res>, Errno> {
+        let (done, wait) = bounded(1);
+        self.send_aside(op, move |answer| {
+            // Fails only if nobody waits any more.
+            let _ = done.send(answer);
+        });
+        wait.recv().unwrap_or(Err(Errno::EIO))
+    }
+
+    /// Runs what tells of files without waiting for other operations on them: somebody else waits for
+    /// these files, and whoever works on them may be waiting for him.
+    pub(crate) fn past(&self, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
+        let fids = changed(&ops);
+        let forget = |tree: &mut Tree| fids.iter().for_each(|fid| tree.attrs.forget(*fid));
+        let ops = {
+            let mut tree = self.wb.tree.lock();
+            forget(&mut tree);
+            ops.into_iter().map(|op| tree.closing(op)).collect()
+        };
+        let (done, wait) = bounded(1);
+        self.submit(&own_cred(), ops, move |answer| {
+            // Fails only if nobody waits any more.
+            let _ = done.send(answer);
+        });
+        let answer = wait.recv().unwrap_or(Err(Errno::EIO));
+        // Once more, for what was asked meanwhile.
+        forget(&mut self.wb.tree.lock());
+        answer
+    }
+
+    fn send_aside(&self, op: Op, done: impl FnOnce(Result<Vec<Res>, Errno>) + Send + 'static) {
+        let doubtful = self.wb.tree.lock().makes_doubtful(&[&op]);
+        let leases = self.wb.trust.leases.clone();
+        doubtful.iter().for_each(|fid| leases.changed(*fid));
+        self.submit(&own_cred(), vec![op], move |answer| {
+            doubtful.iter().for_each(|fid| leases.changed(*fid));
+            done(answer);
+        });
+    }
 }
 
 /// An open to be told: the operation, file, handle and `O_*`.
@@ -379,7 +457,9 @@ impl Tree {
     }
 
     fn is_busy(&mut self, ops: &[&Op]) -> bool {
-        if self.busy.is_empty() {
+        // Tellers of one file come one after the other anyway, and must not wait for what may wait for others
+        // who want that file.
+        if self.busy.is_empty() || (!self.trust.alone() && ops.iter().all(|op| tells(op))) {
             return false;
         }
         ops.iter().any(|op| self.touched(op).iter().any(|fid| self.busy.contains_key(fid)))
@@ -437,6 +517,10 @@ impl Tree {
                     }
                 }
                 Op::Lookup { dir, name } => {
+                    // What is looked up is often opened next.
+                    if self.trust.alone() && ops.len() == 1 {
+                        wishes.push(Op::GetLayout { fid: Fid::CURRENT });
+                    }
                     if self.attrs.get(*dir).is_none() {
                         wishes.push(Op::GetAttr { fid: *dir });
                     }
@@ -483,6 +567,10 @@ impl Tree {
     fn settle(&mut self, front: &[Entry], results: &mut impl Iterator<Item = Res>) {
         for entry in front {
             match results.next() {
+                // A restarted MDT does not know the open: nothing is lost.
+                Some(Res::Failed { errno })
+                    if Errno(errno.into()) == Errno::EBADF
+                        && matches!(entry.op, Op::Close { .. }) => {}
                 Some(Res::Failed { errno }) => {
                     self.failed_later(&entry.op, Errno(errno.into()));
                 }

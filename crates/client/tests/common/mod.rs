@@ -10,12 +10,24 @@ use std::time::Duration;
 use mds::{Mdt, MdtLabel, MdtOptions};
 use net::{Endpoint, Server, ServerOptions};
 use oss::{Ost, OstLabel, OstOptions, OstService};
-use pinstripe_client::{Client, ClientConfig, Mgs, Options};
+use pinstripe_client::{Client, ClientConfig, Mgs, OpenFlags, Options};
 use proto::mds::Cred;
 use proto::wire::List;
 use store::memory::{self, MemoryDisk};
 
 pub const FS: [u8; 16] = [7; 16];
+
+/// Opens for reading, which moves access times.
+pub const READ: OpenFlags = OpenFlags {
+    read: true,
+    write: false,
+    trunc: false,
+    direct: false,
+    sync: false,
+    noatime: false,
+};
+/// Opens for writing.
+pub const WRITE: OpenFlags = OpenFlags { read: false, write: true, ..READ };
 
 pub struct RunningOst {
     pub ost: Arc<Ost>,
@@ -117,6 +129,17 @@ impl World {
             // The target first: its clients are lost, they did not say goodbye.
             mdt.close().unwrap();
             server.shutdown();
+        }
+        let Endpoint::Unix(path) = self.mdt_at() else { return };
+        let _ = std::fs::remove_file(path);
+    }
+
+    /// As a crash of the MDT's machine: what is not durable is not made so.
+    pub fn stop_mdt_hard(&mut self) {
+        if let Some((mdt, server)) = self.mdt.take() {
+            server.shutdown();
+            // Its store is fenced; how its end fares interests nobody.
+            let _ = mdt.close();
         }
         let Endpoint::Unix(path) = self.mdt_at() else { return };
         let _ = std::fs::remove_file(path);

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod data;
+mod dying;
 mod locking;
 mod locks;
 mod memfs;

@@ -10,6 +10,9 @@ pub(crate) struct Args {
     /// Directory under test.
     #[arg(long)]
     dir: PathBuf,
+    /// The same directory through another mount; may be repeated. Processes take turns among them.
+    #[arg(long)]
+    beside: Vec<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[arg(long, default_value_t = 3)]
@@ -47,6 +50,7 @@ pub(crate) fn run(args: Args, racer: bool) -> anyhow::Result<Verdict> {
     if !racer && !args.only.is_empty() {
         options.workloads = args.only;
     }
+    options.beside = args.beside;
     options.processes = args.processes;
     options.direct = !args.without_direct;
     options.hang_seconds = args.hang_seconds;

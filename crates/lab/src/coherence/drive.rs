@@ -1,6 +1,6 @@
 //! Threads on several mounts do random operations on a few objects and note what they saw when.
 
-use super::linear::{Entry, Object, Violation, explain};
+use super::linear::{Entry, Object, Violation, Who, explain};
 use super::objects::{Log, LogOp, Names, NamesOp, Register, RegisterOp};
 use crate::sys::Mapping;
 use rand::rngs::StdRng;
@@ -68,6 +68,7 @@ const START_MODE: u64 = 0o600;
 
 struct Worker<'a> {
     options: &'a Options,
+    who: Who,
     dir: PathBuf,
     rng: StdRng,
     since: Instant,
@@ -131,6 +132,7 @@ fn play(options: &Options, name: &str, round: u64) -> History {
         let seed = options.seed ^ (round << 32) ^ ((mount as u64) << 16) ^ ((thread as u64) << 24);
         let mut worker = Worker {
             options,
+            who: Who { mount, thread },
             dir: options.dirs[mount].join(name),
             rng: StdRng::seed_from_u64(seed),
             since,
@@ -172,7 +174,8 @@ fn judge(history: &History, violations: &mut Vec<String>) {
         one(&format!("names {n}"), &Names, history, of, violations);
     }
     let of = |any: &Any| if let Any::Log(op) = any { Some(op.clone()) } else { None };
-    one("log", &Log, history, of, violations);
+    let all: Vec<LogOp> = history.iter().filter_map(|e| of(&e.op)).collect();
+    one("log", &Log::of(&all), history, of, violations);
 }
 
 fn one<O: Object>(
@@ -184,7 +187,8 @@ fn one<O: Object>(
 ) where
     O::Op: Debug,
 {
-    let own = |e: &Entry<Any>| Some(Entry { call: e.call, back: e.back, op: of(&e.op)? });
+    let own =
+        |e: &Entry<Any>| Some(Entry { who: e.who, call: e.call, back: e.back, op: of(&e.op)? });
     let own: Vec<Entry<O::Op>> = history.iter().filter_map(own).collect();
     match explain(object, &own) {
         Ok(_) => {}
@@ -219,9 +223,10 @@ impl Worker<'_> {
         let call = self.since.elapsed().as_nanos() as u64;
         let answer = run(self);
         let back = self.since.elapsed().as_nanos() as u64;
+        let who = self.who;
         match (answer, unknown) {
-            (Ok(op), _) => self.history.push(Entry { call, back: Some(back), op }),
-            (Err(_), Some(op)) => self.history.push(Entry { call, back: None, op }),
+            (Ok(op), _) => self.history.push(Entry { who, call, back: Some(back), op }),
+            (Err(_), Some(op)) => self.history.push(Entry { who, call, back: None, op }),
             (Err(_), None) => {}
         }
     }

@@ -6,6 +6,7 @@
 //! of the history.
 
 use std::collections::HashSet;
+use std::fmt::{self, Debug, Formatter};
 use std::hash::Hash;
 
 /// What an object is when nothing overlaps.
@@ -21,14 +22,34 @@ pub trait Object {
     fn step(&self, state: &Self::State, op: &Self::Op) -> Vec<Self::State>;
 }
 
+/// Who did an operation, counted from 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Who {
+    pub mount: usize,
+    pub thread: usize,
+}
+
 /// One operation.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Entry<Op> {
+    pub who: Who,
     /// When it was called.
     pub call: u64,
     /// When it returned; none: its outcome is not known.
     pub back: Option<u64>,
     pub op: Op,
+}
+
+impl<Op: Debug> Debug for Entry<Op> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Who { mount, thread } = self.who;
+        let us = |nanos: u64| nanos / 1000;
+        write!(f, "mount {mount} thread {thread}, {} to ", us(self.call))?;
+        match self.back {
+            Some(back) => write!(f, "{} us: {:?}", us(back), self.op),
+            None => write!(f, "? us: {:?}", self.op),
+        }
+    }
 }
 
 /// Entries tried before a history counts as too tangled to decide.

@@ -1,6 +1,7 @@
 //! The objects whose histories are checked: what their operations may answer.
 
 use super::linear::Object;
+use std::fmt::{self, Debug, Formatter};
 
 /// Parts of the workload that can be left out by name.
 pub const FEATURES: &[&str] = &["bytes", "same-page", "kept", "mapped", "mode", "names", "append"];
@@ -100,14 +101,44 @@ impl Object for Names {
 }
 
 /// A file that is only appended to, record by record.
-pub struct Log;
+#[derive(Default)]
+pub struct Log {
+    /// What the longest read found. Whatever explains the history went through each of its
+    /// beginnings: appends that were under way together need not be tried in all their orders.
+    longest: Vec<u64>,
+}
 
-#[derive(Clone, Debug)]
+impl Log {
+    /// The log that these operations were done to.
+    pub fn of<'a>(ops: impl IntoIterator<Item = &'a LogOp>) -> Log {
+        let read = |op: &'a LogOp| if let LogOp::Read(all) = op { Some(all) } else { None };
+        let longest = ops.into_iter().filter_map(read).max_by_key(|all| all.len());
+        Log { longest: longest.cloned().unwrap_or_default() }
+    }
+}
+
+#[derive(Clone)]
 pub enum LogOp {
     Append(u64),
     MaybeAppend(u64),
     /// Everything that is in it.
     Read(Vec<u64>),
+}
+
+/// How many records of a read a report shows.
+const SHOWN: usize = 8;
+
+impl Debug for LogOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            LogOp::Append(v) => write!(f, "Append({v})"),
+            LogOp::MaybeAppend(v) => write!(f, "MaybeAppend({v})"),
+            LogOp::Read(all) => {
+                let last = &all[all.len().saturating_sub(SHOWN)..];
+                write!(f, "Read({} records, at the end {last:?})", all.len())
+            }
+        }
+    }
 }
 
 impl Object for Log {
@@ -123,7 +154,8 @@ impl Object for Log {
             LogOp::Append(v) | LogOp::MaybeAppend(v) => {
                 let mut longer = state.clone();
                 longer.push(*v);
-                vec![longer]
+                let both = longer.len().min(self.longest.len());
+                if longer[..both] == self.longest[..both] { vec![longer] } else { vec![] }
             }
             LogOp::Read(all) if all == state => vec![state.clone()],
             LogOp::Read(_) => vec![],

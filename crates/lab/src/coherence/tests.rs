@@ -1,9 +1,10 @@
-use super::linear::{Entry, Object, Violation, explain};
+use super::linear::{Entry, Object, Violation, Who, explain};
 use super::objects::{Log, LogOp, Names, NamesOp, Register, RegisterOp};
 
 /// (call, return, operation); a return of 0: not known.
 fn history<Op: Clone>(all: &[(u64, u64, Op)]) -> Vec<Entry<Op>> {
     let entry = |(call, back, op): &(u64, u64, Op)| Entry {
+        who: Who::default(),
         call: *call,
         back: (*back > 0).then_some(*back),
         op: op.clone(),
@@ -62,9 +63,31 @@ fn names() {
 #[test]
 fn logs() {
     use LogOp::{Append, Read};
-    assert!(fits(&Log, &[(1, 4, Append(1)), (2, 5, Append(2)), (6, 7, Read(vec![2, 1]))]));
-    assert!(!fits(&Log, &[(1, 2, Append(1)), (3, 4, Append(2)), (5, 6, Read(vec![2, 1]))]));
-    assert!(!fits(&Log, &[(1, 4, Append(1)), (2, 5, Append(2)), (6, 7, Read(vec![2]))]), "lost");
+    assert!(fits(
+        &Log::default(),
+        &[(1, 4, Append(1)), (2, 5, Append(2)), (6, 7, Read(vec![2, 1]))]
+    ));
+    assert!(!fits(
+        &Log::default(),
+        &[(1, 2, Append(1)), (3, 4, Append(2)), (5, 6, Read(vec![2, 1]))]
+    ));
+    assert!(
+        !fits(&Log::default(), &[(1, 4, Append(1)), (2, 5, Append(2)), (6, 7, Read(vec![2]))]),
+        "lost"
+    );
+}
+
+/// Appends under way together, each of which may have been any of the next: decided at once.
+#[test]
+fn a_log_with_many_appends_at_a_time_is_decided() {
+    let mut all: Vec<_> = (0..30).map(|v| (1 + v, 100, LogOp::Append(v))).collect();
+    let upside_down: Vec<u64> = (0..30).rev().collect();
+    all.push((101, 102, LogOp::Read(upside_down.clone())));
+    let log = |all: &[(u64, u64, LogOp)]| Log::of(all.iter().map(|(.., op)| op));
+    assert!(fits(&log(&all), &all));
+    all.push((103, 104, LogOp::Append(30)));
+    all.push((105, 106, LogOp::Read(upside_down[..29].to_vec())));
+    assert!(!fits(&log(&all), &all), "one is lost");
 }
 
 #[test]

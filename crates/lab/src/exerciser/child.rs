@@ -26,6 +26,8 @@ pub struct Task {
     /// A thread for each, in order; names may repeat.
     pub workloads: Vec<String>,
     pub direct: bool,
+    /// Other processes use other mounts.
+    pub several_mounts: bool,
 }
 
 /// A line of a child's output.

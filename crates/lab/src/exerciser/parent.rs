@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Directory under test.
     pub dir: PathBuf,
+    /// The same directory through other mounts; the processes take turns among all of them.
+    pub beside: Vec<PathBuf>,
     /// The `pinstripe-lab` binary.
     pub exe: PathBuf,
     pub seed: u64,
@@ -33,6 +35,7 @@ impl Options {
     pub fn verified(dir: &Path, exe: &Path, seed: u64, seconds: u64) -> Self {
         Options {
             dir: dir.into(),
+            beside: Vec::new(),
             exe: exe.into(),
             seed,
             processes: 3,
@@ -70,20 +73,26 @@ struct Running {
 
 /// Runs it all in a new subdirectory, removed in the end if nothing was wrong.
 pub fn exercise(options: &Options) -> io::Result<Report> {
-    let dir = options.dir.join(format!("exercise-{}-{}", std::process::id(), options.seed));
+    let name = format!("exercise-{}-{}", std::process::id(), options.seed);
+    let dir = options.dir.join(&name);
     std::fs::create_dir(&dir)?;
+    let beside = options.beside.iter().map(|mount| mount.join(&name));
+    let dirs: Vec<PathBuf> = std::iter::once(dir.clone()).chain(beside).collect();
     shared::prepare(&dir)?;
     let (send, lines) = channel();
     let mut running = Vec::new();
     for index in 0..options.processes {
-        running.push(start(options, &dir, index, send.clone())?);
+        let dir = &dirs[index as usize % dirs.len()];
+        running.push(start(options, dir, index, send.clone())?);
     }
     drop(send);
     let mut faults = Vec::new();
     watch(options, &mut running, &lines, &mut faults);
     let each: Vec<_> = running.iter().map(|r| r.totals.clone().unwrap_or_default()).collect();
     if faults.is_empty() && !options.workloads.iter().any(|w| w == RACER) {
-        faults.extend(shared::verify(&dir, options.seed, &each, &options.workloads).err());
+        for dir in &dirs {
+            faults.extend(shared::verify(dir, options.seed, &each, &options.workloads).err());
+        }
     }
     let mut totals = BTreeMap::new();
     for (name, count) in each.into_iter().flatten() {
@@ -111,6 +120,7 @@ fn start(
         seconds: options.seconds,
         workloads: options.workloads.clone(),
         direct: options.direct,
+        several_mounts: !options.beside.is_empty(),
     };
     let mut child = Command::new(&options.exe)
         .args(["exercise-worker", &serde_json::to_string(&task)?])

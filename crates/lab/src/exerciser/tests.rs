@@ -15,6 +15,7 @@ fn task(dir: &std::path::Path, workloads: &[&str]) -> Task {
         seconds: 1,
         workloads: workloads.iter().map(|w| w.to_string()).collect(),
         direct: true,
+        several_mounts: false,
     }
 }
 

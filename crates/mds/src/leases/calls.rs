@@ -1,7 +1,8 @@
 //! What is being called back, and who waits for it.
 //!
 //! Role: gathers call-backs per session into few messages; an inode is *busy* while a task waits
-//! for it or a call-back of it is under way, and grants nothing then. Never does: send.
+//! for it or a call-back of it is under way, and grants nothing then. A glimpse tells what was so when
+//! it was answered: one that was sent before somebody asks does not answer him. Never does: send.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use proto::mds::{Lease, LeaseRecall};
 use proto::wire::List;
 use rustc_hash::FxHashMap as HashMap;
 
-use super::{MAX_CALL_LEASES, MAX_CALLS};
+use super::{EXCLUSIVE, MAX_CALL_LEASES, MAX_CALLS};
 
 /// What stands in the way of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +28,27 @@ pub struct Conflict {
 struct Busy {
     /// Tasks that wait, by ticket.
     waiting: Vec<u64>,
-    /// Call-backs that are not answered: session, bits.
-    asked: Vec<(u64, u8)>,
+    /// Call-backs that are not answered.
+    asked: Vec<Asked>,
+}
+
+/// What a session was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    session: u64,
+    bits: u8,
+    turn: Turn,
+}
+
+/// A point in the order of what is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn(u64);
+
+/// A message, and all it answers for: what was asked up to its turn.
+#[derive(Debug)]
+struct Sent {
+    body: LeaseRecall,
+    turn: Turn,
 }
 
 /// Call-backs of one session.
@@ -37,7 +57,7 @@ struct Session {
     back: Vec<Lease>,
     glimpse: Vec<Fid>,
     /// Messages that are not answered, by number.
-    sent: BTreeMap<u64, LeaseRecall>,
+    sent: BTreeMap<u64, Sent>,
 }
 
 impl Session {
@@ -54,6 +74,7 @@ pub struct Calls {
     /// Sessions with something gathered.
     ready: BTreeSet<u64>,
     next: u64,
+    turn: Turn,
 }
 
 impl Calls {
@@ -75,23 +96,31 @@ impl Calls {
     /// Asks for something back, unless it is asked for already; whether it was not.
     pub fn ask(&mut self, c: Conflict) -> bool {
         let busy = self.busy.entry(c.fid).or_default();
-        let asked = busy.asked.iter().filter(|a| a.0 == c.session);
+        let s = self.sessions.entry(c.session).or_default();
+        let asked = busy.asked.iter().filter(|a| a.session == c.session);
         let bits = match c.bits {
-            0 if asked.clone().next().is_some() => return false,
+            // Who gives back what excludes others tells all it did until then.
+            0 if s.glimpse.contains(&c.fid) => return false,
+            0 if asked.clone().any(|a| a.bits & EXCLUSIVE != 0) => return false,
             0 => 0,
-            bits => match asked.fold(bits, |b, a| b & !a.1) {
+            bits => match asked.fold(bits, |b, a| b & !a.bits) {
                 0 => return false,
                 bits => bits,
             },
         };
-        busy.asked.push((c.session, bits));
-        let s = self.sessions.entry(c.session).or_default();
+        self.turn.0 += 1;
+        busy.asked.push(Asked { session: c.session, bits, turn: self.turn });
         match bits {
             0 => s.glimpse.push(c.fid),
             bits => s.back.push(Lease { fid: c.fid, bits }),
         }
         self.ready.insert(c.session);
         true
+    }
+
+    /// All that was asked so far.
+    pub fn turn(&self) -> Turn {
+        self.turn
     }
 
     /// A task waits for an inode.
@@ -116,9 +145,12 @@ impl Calls {
         }
     }
 
-    /// Whether everything asked for of an inode was answered.
-    pub fn answered(&self, fid: Fid) -> bool {
-        self.busy.get(&fid).is_none_or(|b| b.asked.is_empty())
+    /// Whether everything asked of others than a session, up to a turn, was answered: what others ask
+    /// for later keeps nobody. What is asked of itself is in the way of others only; it may be unable
+    /// to answer before what it waits for is done.
+    pub fn answered(&self, fid: Fid, turn: Turn, session: u64) -> bool {
+        let own = |a: &Asked| a.session == session || a.turn > turn;
+        self.busy.get(&fid).is_none_or(|b| b.asked.iter().all(own))
     }
 
     /// The next message to send: session, number, body.
@@ -133,37 +165,37 @@ impl Calls {
             self.ready.remove(&session);
         }
         self.next += 1;
-        s.sent.insert(self.next, body.clone());
+        s.sent.insert(self.next, Sent { body: body.clone(), turn: self.turn });
         Some((session, self.next, body))
     }
 
-    /// A message was answered: what it asked for, and the tasks that may go on.
+    /// A message was answered: what it asked for, and the tasks that waited for some of it.
     pub fn answer(&mut self, session: u64, number: u64) -> Option<(LeaseRecall, BTreeSet<u64>)> {
         let s = self.sessions.get_mut(&session)?;
-        let body = s.sent.remove(&number)?;
+        let Sent { body, turn } = s.sent.remove(&number)?;
         if s.sent.is_empty() && !s.gathered() {
             self.sessions.remove(&session);
         }
         let mut tickets = BTreeSet::new();
-        let glimpsed = body.glimpse.0.iter().map(|f| (*f, 0));
-        for (fid, bits) in body.back.0.iter().map(|l| (l.fid, l.bits)).chain(glimpsed) {
-            self.came(fid, (session, bits), &mut tickets);
+        for l in &body.back.0 {
+            let given = |a: &Asked| (a.session, a.bits) == (session, l.bits);
+            self.came(l.fid, given, &mut tickets);
+        }
+        for fid in &body.glimpse.0 {
+            let told = |a: &Asked| (a.session, a.bits) == (session, 0) && a.turn <= turn;
+            self.came(*fid, told, &mut tickets);
         }
         Some((body, tickets))
     }
 
-    fn came(&mut self, fid: Fid, asked: (u64, u8), tickets: &mut BTreeSet<u64>) {
+    fn came(&mut self, fid: Fid, done: impl Fn(&Asked) -> bool, tickets: &mut BTreeSet<u64>) {
         let Some(busy) = self.busy.get_mut(&fid) else { return };
-        if let Some(at) = busy.asked.iter().position(|a| *a == asked) {
-            busy.asked.swap_remove(at);
-        }
-        if busy.asked.is_empty() {
-            tickets.extend(&busy.waiting);
-        }
+        busy.asked.retain(|a| !done(a));
+        tickets.extend(&busy.waiting);
         self.settle(fid);
     }
 
-    /// A session is gone: the tasks that may go on.
+    /// A session is gone: the tasks that waited for it.
     pub fn drop_session(&mut self, session: u64) -> BTreeSet<u64> {
         self.ready.remove(&session);
         let mut tickets = BTreeSet::new();
@@ -172,8 +204,8 @@ impl Calls {
         }
         self.busy.retain(|_, b| {
             let before = b.asked.len();
-            b.asked.retain(|a| a.0 != session);
-            if b.asked.is_empty() && before > 0 {
+            b.asked.retain(|a| a.session != session);
+            if b.asked.len() < before {
                 tickets.extend(&b.waiting);
             }
             !b.asked.is_empty() || !b.waiting.is_empty()
@@ -184,5 +216,68 @@ impl Calls {
     /// Whether nothing is under way and nobody waits.
     pub fn is_empty(&self) -> bool {
         self.busy.is_empty() && self.sessions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::mds::{LS_ATTR, LS_READ, LS_WRITE};
+
+    const F: Fid = Fid { seq: 9, oid: 1, ver: 0 };
+    const WRITER: u64 = 1;
+    const READER: u64 = 2;
+
+    fn conflict(bits: u8) -> Conflict {
+        Conflict { fid: F, session: WRITER, bits }
+    }
+
+    /// Asks; up to where it waits.
+    fn ask(calls: &mut Calls, bits: u8, asks: bool) -> Turn {
+        assert_eq!(calls.ask(conflict(bits)), asks);
+        calls.turn()
+    }
+
+    #[test]
+    fn a_glimpse_that_was_sent_before_does_not_answer_who_asks_later() {
+        let mut calls = Calls::default();
+        let first = ask(&mut calls, 0, true);
+        let beside = ask(&mut calls, 0, false);
+        let (session, sent, _) = calls.message().unwrap();
+        let later = ask(&mut calls, 0, true);
+        calls.answer(session, sent).unwrap();
+        assert!(calls.answered(F, first, READER) && calls.answered(F, beside, READER));
+        assert!(!calls.answered(F, later, READER));
+        let (session, sent, _) = calls.message().unwrap();
+        calls.answer(session, sent).unwrap();
+        assert!(calls.answered(F, later, READER) && calls.is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_overtaken_does_not_answer_for_a_later_one() {
+        let mut calls = Calls::default();
+        let first = ask(&mut calls, 0, true);
+        let one = calls.message().unwrap();
+        let second = ask(&mut calls, 0, true);
+        let two = calls.message().unwrap();
+        let third = ask(&mut calls, 0, true);
+        calls.answer(two.0, two.1).unwrap();
+        assert!(calls.answered(F, first, READER) && calls.answered(F, second, READER));
+        calls.answer(one.0, one.1).unwrap();
+        assert!(!calls.answered(F, third, READER));
+    }
+
+    #[test]
+    fn only_what_gives_an_exclusive_lease_back_tells_as_a_glimpse_does() {
+        let mut calls = Calls::default();
+        ask(&mut calls, LS_READ | LS_ATTR, true);
+        ask(&mut calls, 0, true);
+        let mut calls = Calls::default();
+        ask(&mut calls, LS_READ | LS_WRITE, true);
+        calls.message().unwrap();
+        ask(&mut calls, 0, false);
+        ask(&mut calls, LS_WRITE, false);
+        ask(&mut calls, LS_ATTR | LS_WRITE, true);
+        assert_eq!(calls.message().unwrap().2.back.0, [Lease { fid: F, bits: LS_ATTR }]);
     }
 }

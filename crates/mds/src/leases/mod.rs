@@ -21,11 +21,12 @@
 //! on which that session holds a lease that excludes others (or that it made itself), so they meet no
 //! conflict, and an open for reading conflicts with nothing but an exclusive lease, which nobody can
 //! have beside the `LS_OPEN` it comes from. What is set aside holds up nothing but itself: tasks of
-//! one session do not wait for each other. Two things remain by which a session's own waiting
-//! request could stop its flush. A compound that has changed something and then meets a conflict
-//! would keep the answer to the change: it is answered at once, the operation that conflicts with
-//! `ERESTART` (it and those after it did not run; the client sends them again by themselves). And
-//! requests set aside take credits: while a session is being called back, no more than
+//! one session do not wait for each other, nor for what is called back from that session itself. Two
+//! things remain by which a session's own waiting request could stop its flush. A compound that has
+//! changed something and then meets a conflict would keep the answer to the change: it is answered at
+//! once, the operation that conflicts with `ERESTART` (it and those after it did not run; the client
+//! sends them again by themselves). And requests set aside take credits: while a session is being
+//! called back, no more than
 //! [`ASIDE_WHILE_CALLED`] of its requests stay aside, the others are answered `ERESTART`.
 //!
 //! Why everything ends. An inode that somebody waits for, or of which a lease is being called back,

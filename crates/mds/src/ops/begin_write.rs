@@ -44,7 +44,10 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, size_hint: u64) -> Step<Res> {
     if moves {
         r.then(Effect::Move(fid, r.session));
     }
-    r.then(Effect::Unmark(fid));
+    // One that was marked before is of writers who may have gone without a word.
+    if clean {
+        r.then(Effect::Mark(fid));
+    }
     r.then(Effect::BeginWrite(fid, r.session));
     let attr = r.txn.inode(fid)?.attr(fid);
     Ok(Res::Layout { attr, layout })

@@ -1,6 +1,6 @@
 //! Close: the last one of an unlinked file destroys it.
 
-use proto::attr::A_SIZE_LAGS;
+use proto::attr::{A_INLINE, A_SIZE_LAGS};
 use proto::mds::{O_WRITE, Res, SizeReport};
 use proto::{Errno, Fid};
 
@@ -14,27 +14,38 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, handle: u64, rep: Option<&SizeRepor
     if r.opens.fid(r.session, handle) != Some(fid) {
         return Err(Errno::EBADF.into());
     }
-    let last_writer = r.opens.flags(fid, r.session, handle) & O_WRITE != 0
-        && !r.opens.writes(fid, r.session, handle)
-        && !r.opens.written_elsewhere(fid, r.session);
+    let ends_writing = r.opens.flags(fid, r.session, handle) & O_WRITE != 0
+        && !r.opens.writes(fid, r.session, handle);
+    let last_writer = ends_writing && !r.opens.written_elsewhere(fid, r.session);
     // An inode that vanished is damage elsewhere; the handle still closes.
-    let Some(inode) = r.txn.find(fid)? else {
+    if r.txn.find(fid)?.is_none() {
         r.then(Effect::Close(r.session, handle));
         return Ok(Res::Failed { errno: Errno::ESTALE.0 as u16 });
-    };
+    }
     if let Some(rep) = rep {
         report::apply(r, fid, rep, last_writer)?;
-    } else if last_writer && inode.flags & A_SIZE_LAGS != 0 && r.opens.is_marked(fid) {
-        r.then(Effect::Unmark(fid));
-        r.txn.edit(fid)?.flags &= !A_SIZE_LAGS;
+    }
+    if last_writer {
+        end_mark(r, fid)?;
     }
     let attr = r.txn.inode(fid)?.attr(fid);
     r.then(Effect::Close(r.session, handle));
-    if last_writer {
+    if ends_writing {
         r.then(Effect::EndWrite(fid, r.session));
     }
     closed(r, fid, Some(handle))?;
     Ok(Res::Attr { attr })
+}
+
+/// Nobody goes on writing: the size is the truth if all who wrote have told what they did, the last
+/// of them with this close.
+fn end_mark(r: &mut Run<'_>, fid: Fid) -> Step<()> {
+    let marked = r.opens.is_marked(fid) && !r.opens.writing_elsewhere(fid, r.session);
+    if marked && r.txn.inode(fid)?.flags & (A_SIZE_LAGS | A_INLINE) == A_SIZE_LAGS {
+        r.then(Effect::Unmark(fid));
+        r.txn.edit(fid)?.flags &= !A_SIZE_LAGS;
+    }
+    Ok(())
 }
 
 /// After the close of a handle (or of a whole session): an unlinked file nobody has open goes.

@@ -31,13 +31,16 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
     let mut new = (*old).clone();
     if file && new.flags & A_INLINE == 0 {
         new.size = if exact { rep.size } else { new.size.max(rep.size) };
-        new.blocks = rep.blocks.unwrap_or(new.blocks);
+        // Of several writers each counted at another moment.
+        let least = if exact { 0 } else { new.blocks };
+        new.blocks = rep.blocks.map_or(new.blocks, |b| b.max(least));
     }
     if let Some(t) = rep.mtime {
         new.mtime = t;
     }
     if let Some(t) = rep.atime {
-        new.atime = t;
+        // Told late: what was set by hand meanwhile, or read by another, stands.
+        new.atime = new.atime.max(t);
     }
     if clears {
         new.flags &= !A_SIZE_LAGS;

@@ -27,9 +27,11 @@ pub const MAX_DIRTY_BYTES: usize = 4 << 20;
 /// Reckoned room below which every group makes the timer measure it.
 const LOOK_BYTES: u64 = 64 << 20;
 
-/// Refusals in a row (about 20 a second) after which those that wait for a commit get ENOSPC: the
-/// engine makes room by itself when it has flushed what was under way.
+/// Refusals in a row (about 20 a second) after which those that wait for a commit get ENOSPC.
 pub const REFUSALS: u32 = 60;
+/// The same while the engine flushes and compacts, which makes room by itself: a busy machine may
+/// take long for it.
+pub const BUSY_REFUSALS: u32 = 20 * REFUSALS;
 
 /// A group to hand to the store.
 #[derive(Clone)]
@@ -74,7 +76,7 @@ impl State {
 
     /// Whether it has refused so often that nobody should wait for room.
     pub fn gives_up(&self) -> bool {
-        self.refusals >= REFUSALS
+        self.refusals >= BUSY_REFUSALS
     }
 
     fn dirty_bytes(&self) -> usize {
@@ -207,13 +209,13 @@ impl State {
                 return self.stop();
             }
         }
-        if matches!(error, StoreError::NoSpace { .. }) {
+        if let StoreError::NoSpace { busy, .. } = error {
             if !std::mem::replace(&mut self.no_room, true) {
                 tracing::error!(%error, "changes wait in memory until there is room");
             }
             self.ns.full = true;
             // fsync must not hang on a full disk; what it asked for may still become durable.
-            self.refusals += 1;
+            self.refusals += if busy { 1 } else { BUSY_REFUSALS / REFUSALS };
             if self.gives_up() {
                 self.give_up_waits();
             }
@@ -268,8 +270,9 @@ impl State {
         }
         match (self.no_room, over(2)) {
             (false, _) => Ok(true),
-            (true, true) => Err(Errno::ENOSPC),
             (true, false) => Ok(false),
+            (true, true) if self.gives_up() => Err(Errno::ENOSPC),
+            (true, true) => Ok(true),
         }
     }
 

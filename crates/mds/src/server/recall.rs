@@ -93,7 +93,7 @@ impl Leases {
                 self.of_session.remove(&session);
             }
         }
-        for fid in task.aside.waits.drain(..) {
+        for (fid, _) in task.aside.waits.drain(..) {
             self.calls.unwait(fid, ticket);
         }
         Some(task)
@@ -238,7 +238,7 @@ impl State {
                 }
             }
             self.leases.calls.wait(c.fid, ticket);
-            task.aside.waits.push(c.fid);
+            task.aside.waits.push((c.fid, self.leases.calls.turn()));
             match c.bits {
                 0 => task.aside.glimpsed.push(c.fid),
                 _ => task.aside.asked.push(c.fid),
@@ -329,7 +329,11 @@ impl State {
         for ticket in tickets {
             let task = self.leases.aside.get(&ticket);
             let calls = &self.leases.calls;
-            if task.is_some_and(|t| t.aside.waits.iter().all(|f| calls.answered(*f)))
+            let free = |t: &Task| {
+                let session = t.session.id();
+                t.aside.waits.iter().all(|(f, turn)| calls.answered(*f, *turn, session))
+            };
+            if task.is_some_and(free)
                 && let Some(task) = self.leases.remove(ticket)
             {
                 self.step(task);
@@ -395,6 +399,19 @@ impl State {
         if self.leases.calls.busy(fid) {
             return 0;
         }
+        let bits = self.room_for_any(task, fid, want);
+        if !task.wants_shared() {
+            return bits;
+        }
+        match self.ns.opens.is_writer(fid, task.session.id()) {
+            true if task.wants_file_writes() => bits,
+            // What it writes it does not believe in; what it has from before it drops itself.
+            true => 0,
+            false => bits & !EXCLUSIVE,
+        }
+    }
+
+    fn room_for_any(&self, task: &Task, fid: Fid, want: Want) -> u8 {
         let session = task.session.id();
         let dir = |bits: u8| if self.is_hot(fid) { 0 } else { bits };
         let file = |bits: u8| match self.ns.opens.is_direct(fid, session) {

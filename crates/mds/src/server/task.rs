@@ -1,9 +1,12 @@
 //! A request on its way through the namespace.
 
 use crate::leases::MAX_GRANTS;
+use crate::leases::calls::Turn;
 use crate::record::Home;
 use net::{Responder, SessionRef};
-use proto::mds::{CF_CONTINUE, CF_LEASES, Compound, Lease, Op, OpenInfo, Res};
+use proto::mds::{
+    CF_CONTINUE, CF_FILE_WRITES, CF_LEASES, CF_SHARED_LEASES, Compound, Lease, Op, OpenInfo, Res,
+};
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
 /// Bytes of a lease in an answer.
@@ -46,8 +49,8 @@ pub struct Task {
 /// How the operation a task stands at fares with leases of others.
 #[derive(Default)]
 pub struct Aside {
-    /// Inodes that grant nothing until it ran.
-    pub waits: Vec<Fid>,
+    /// Inodes that grant nothing until it ran, and up to which turn it waits for call-backs of them.
+    pub waits: Vec<(Fid, Turn)>,
     /// Inodes of which leases were called back for it.
     pub asked: Vec<Fid>,
     /// Files whose writers were asked for their size and times for it.
@@ -58,6 +61,16 @@ impl Task {
     /// Whether its client wants leases.
     pub fn wants_leases(&self) -> bool {
         self.compound.flags & CF_LEASES != 0
+    }
+
+    /// Whether it wants only those that go together with others'.
+    pub fn wants_shared(&self) -> bool {
+        self.compound.flags & CF_SHARED_LEASES != 0
+    }
+
+    /// Whether it wants what excludes others of files it writes.
+    pub fn wants_file_writes(&self) -> bool {
+        self.compound.flags & CF_FILE_WRITES != 0
     }
 
     /// Notes a lease it earned. The answer must stay short enough for a message.

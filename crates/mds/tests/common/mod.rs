@@ -68,7 +68,7 @@ pub fn private_dir() -> tempfile::TempDir {
 
 /// Polls a condition that comes true by itself, if it ever does.
 pub fn until(mut f: impl FnMut() -> bool) {
-    for _ in 0..120_000 {
+    for _ in 0..300_000 {
         if f() {
             return;
         }

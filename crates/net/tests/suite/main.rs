@@ -2,6 +2,7 @@
 
 mod calls;
 mod common;
+mod cut;
 mod fleet;
 mod hostile;
 mod recovery;

@@ -19,11 +19,12 @@ impl Ost {
             let mut objects = Vec::with_capacity(req.objects.0.len());
             for id in &req.objects.0 {
                 let stat = match self.cache.peek(id) {
-                    Some(open) => fstat(open.fd()),
-                    None => self.objects.stat(&object_path(id)),
+                    // A write that is not done has no size: a READ after this finds all bytes below it.
+                    Some(open) => fstat(open.fd()).map(|s| (s, Some(open.size()))),
+                    None => self.objects.stat(&object_path(id)).map(|s| (s, None)),
                 };
                 objects.push(match stat {
-                    Ok(s) => attr(&s),
+                    Ok((s, size)) => attr(&s, size),
                     Err(rustix::io::Errno::NOENT) => ABSENT,
                     Err(e) => return Err(errno(e)),
                 });
@@ -33,13 +34,13 @@ impl Ost {
     }
 }
 
-fn attr(s: &Stat) -> ObjectAttr {
+fn attr(s: &Stat, size: Option<u64>) -> ObjectAttr {
     if FileType::from_raw_mode(s.st_mode) != FileType::RegularFile {
         return ABSENT;
     }
     ObjectAttr {
         exists: true,
-        size: s.st_size as u64,
+        size: size.unwrap_or(s.st_size as u64),
         blocks: s.st_blocks as u64,
         mtime: TimeSpec { sec: s.st_mtime, nsec: s.st_mtime_nsec as u32 },
     }

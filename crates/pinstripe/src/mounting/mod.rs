@@ -60,7 +60,12 @@ pub fn start(wanted: Wanted<'_>) -> Outcome<Mounting> {
         options: wanted.options.client.clone(),
     };
     let client = Client::connect(config).map_err(|e| Failure::run(e.to_string()))?;
-    let config = MountConfig { source: wanted.source, kernel: wanted.options.kernel.clone() };
+    let config = MountConfig {
+        source: wanted.source,
+        kernel: wanted.options.kernel.clone(),
+        local_locks: wanted.options.local_locks,
+        consistency: wanted.options.consistency,
+    };
     match mount::mount(&client, wanted.mountpoint, config) {
         Ok(mounted) => {
             if let Some(why) = mounted.forward_sync_refused() {

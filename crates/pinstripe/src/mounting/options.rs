@@ -14,6 +14,10 @@ pub struct Options {
     pub kernel: fuse::MountOptions,
     /// For the client.
     pub client: client::Options,
+    /// Locks hold on this mount only.
+    pub local_locks: bool,
+    /// What of other mounts' work is seen at once.
+    pub consistency: mount::Consistency,
 }
 
 /// Names that are understood, for hints.
@@ -48,7 +52,13 @@ const KNOWN: &[&str] = &[
     "max_rpcs_in_flight",
     "max_rpc_kb",
     "request_timeout",
+    "flock",
+    "localflock",
+    "consistency",
 ];
+
+/// Values of the option `consistency`.
+const CONSISTENCY: &str = "posix|close-to-open|relaxed";
 
 impl Options {
     /// Reads all `-o` arguments, later ones over earlier ones.
@@ -73,7 +83,12 @@ impl Options {
             nodev: !root,
             ..fuse::MountOptions::default()
         };
-        let mut options = Options { kernel, client };
+        let mut options = Options {
+            kernel,
+            client,
+            local_locks: false,
+            consistency: mount::Consistency::default(),
+        };
         let words = given.iter().flat_map(|g| g.split(',')).map(str::trim);
         for word in words.filter(|w| !w.is_empty()) {
             match word.split_once('=') {
@@ -107,6 +122,8 @@ impl Options {
             "strictatime" => self.atime(fuse::Atime::Strictatime, Atime::Strict),
             "checksums" => self.client.checksums = true,
             "nochecksums" => self.client.checksums = false,
+            "flock" => self.local_locks = false,
+            "localflock" => self.local_locks = true,
             "write_through" => self.client.write_through = true,
             // Always so, or for others than us.
             "default_permissions" | "defaults" | "_netdev" | "nofail" => {}
@@ -115,6 +132,11 @@ impl Options {
                 return Err(Failure::usage(
                     "the mount option io_uring needs a value: io_uring=auto|on|off".to_string(),
                 ));
+            }
+            "consistency" => {
+                return Err(Failure::usage(format!(
+                    "the mount option consistency needs a value: consistency={CONSISTENCY}"
+                )));
             }
             other if valued(other) => {
                 return Err(Failure::usage(format!(
@@ -140,6 +162,12 @@ impl Options {
             "io_uring" => {
                 self.kernel.io_uring = value.parse().map_err(|_| {
                     let text = format!("io_uring={value}; use auto, on or off");
+                    Failure::usage(format!("unknown value of a mount option: {text}"))
+                })?;
+            }
+            "consistency" => {
+                self.consistency = value.parse().map_err(|_| {
+                    let text = format!("consistency={value}; use {CONSISTENCY}");
                     Failure::usage(format!("unknown value of a mount option: {text}"))
                 })?;
             }
@@ -202,6 +230,13 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_locks_counts() {
+        assert!(!parse("").unwrap().local_locks && parse("localflock").unwrap().local_locks);
+        assert!(!parse("localflock,flock").unwrap().local_locks);
+        assert!(parse("localflock=1").is_err());
+    }
+
+    #[test]
     fn options_reach_kernel_and_client() {
         let o = parse("ro,noatime,max_dirty_mb=7,x-systemd.automount,nochecksums").unwrap();
         assert!(o.kernel.read_only && o.kernel.atime == fuse::Atime::Noatime);
@@ -220,6 +255,8 @@ mod tests {
             ("max_dirty_mb=0", "1 to 65536"),
             ("max_dirty_mb=x", "max_dirty_mb=x"),
             ("ro=1", "takes no value"),
+            ("consistency", "consistency=posix|close-to-open|relaxed"),
+            ("consistency=lax", "consistency=lax; use posix|"),
             ("zzz=1", "'zzz'"),
         ] {
             let e = parse(text).unwrap_err();
@@ -232,6 +269,7 @@ mod tests {
         for name in KNOWN {
             let text = match *name {
                 "io_uring" => "io_uring=auto".to_string(),
+                "consistency" => "consistency=close-to-open".to_string(),
                 name if valued(name) => format!("{name}=64"),
                 name => name.to_string(),
             };

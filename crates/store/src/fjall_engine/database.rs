@@ -126,6 +126,13 @@ impl Handle {
         self.keyspace.tree.current_version().level(level).map_or(0, |l| l.size())
     }
 
+    /// Whether a flush is due or a compaction runs.
+    pub(super) fn busy(&self) -> bool {
+        self.db.outstanding_flushes() > 0
+            || self.keyspace.sealed_memtable_count() > 0
+            || self.db.active_compactions() > 0
+    }
+
     /// Waits until flushes keep up. An error if one has failed.
     fn wait_for_flushes(&self) -> Result<(), StoreError> {
         loop {

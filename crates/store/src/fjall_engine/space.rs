@@ -17,23 +17,24 @@ pub(super) fn measure(dir: &Path) -> Result<Usage, StoreError> {
     })
 }
 
-/// What a merge of the first level finds in the level below, and makes meanwhile.
-const FIRST_MERGE_BYTES: u64 = 32 << 20;
-
 /// Room that a compaction may need for its output while its input still stands: four memtables,
 /// the four tables of the first level, and as much again for a second one below.
 pub const COMPACTION_BYTES: u64 = 48 << 20;
 
-/// What the first level's tables need beyond [`COMPACTION_BYTES`] when they are merged, all at once:
-/// under a load of writes many more than four gather there.
+/// What a merge of all that is unflushed and of the first two levels makes beyond
+/// [`COMPACTION_BYTES`], while its input still stands: under a load of writes many more tables than
+/// four gather there, and the engine merges them all at once.
 pub(super) fn backlog(handle: &Handle) -> u64 {
-    (handle.level_bytes(0) + FIRST_MERGE_BYTES).saturating_sub(COMPACTION_BYTES)
+    let merged = handle.unflushed() + handle.level_bytes(0) + handle.level_bytes(1);
+    merged.saturating_sub(COMPACTION_BYTES)
 }
 
 /// Free bytes that a commit with puts must find: the reserve, and what the database needs to
 /// flush and compact what it has. fjall gives up for good when that fails.
 pub(super) fn needed(handle: &Handle, reserve: u64) -> u64 {
-    reserve + handle.unflushed() + handle.tables().min(COMPACTION_BYTES) + backlog(handle)
+    let unflushed = handle.unflushed();
+    let compaction = (handle.tables() + unflushed).min(COMPACTION_BYTES);
+    reserve + unflushed + compaction + backlog(handle)
 }
 
 /// Refuses a commit with puts when less than `reserve` would stay free, any commit when less than
@@ -50,7 +51,7 @@ pub(super) fn check(handle: &Handle, reserve: u64, writes: &[Write]) -> Result<(
     let reserve = if puts { reserve } else { reserve / 4 };
     let needed = needed(handle, reserve) + own;
     match free < needed {
-        true => Err(StoreError::NoSpace { free, reserve: needed }),
+        true => Err(StoreError::NoSpace { free, reserve: needed, busy: handle.busy() }),
         false => Ok(()),
     }
 }

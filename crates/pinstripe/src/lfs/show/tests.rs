@@ -75,6 +75,6 @@ fn directories_look_as_in_lustre() {
     assert_eq!(dir(Some("d_def"), none), format!("d_def\n{line}"));
     assert_eq!(dir(None, none), line);
     let unset = Show { lov: None, dir: true, path: None }.text(none);
-    let expect = "stripe_count:  4 stripe_size:   1048576 pattern:       0 stripe_offset: -1\n\n";
+    let expect = "stripe_count:  4 stripe_size:   4194304 pattern:       0 stripe_offset: -1\n\n";
     assert_eq!(unset, expect);
 }

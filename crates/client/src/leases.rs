@@ -1,0 +1,318 @@
+//! What this client may believe while others share the files: leases per inode (invariant 3).
+//!
+//! Role: a table of what the MDT granted and has not called back, in the order of questions, grants,
+//! call-backs and own changes. A grant counts only if nothing of that inode was called back, or
+//! changed here, since it was asked for. What was learned is the truth only if its lease is held
+//! now and was held all the time since the question was asked, or came with the same answer:
+//! whoever keeps something notes that [`Mark`] and asks [`Leases::fresh`] before each use.
+//! Assumptions: the MDT notes a grant before it answers and bounds how many there are; what this
+//! table has lost the MDT may still list, which costs a call-back at most. Under the SOLE lease
+//! nothing here is asked. Never does: I/O, waiting.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+use proto::Fid;
+use proto::mds::{LS_ATTR, LS_LAYOUT, LS_LOOKUP, LS_READ, LS_WRITE, Lease};
+
+const SHARDS: usize = 64;
+/// Inodes remembered in a shard before those without a lease are dropped (invariant 8); the MDT
+/// grants a client 100,000 over all shards.
+const PER_SHARD: usize = 4096;
+/// What a change made here makes doubtful of its own inode.
+const CHANGED: u8 = LS_ATTR | LS_LAYOUT | LS_READ;
+
+/// A point in the order of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark(u64);
+
+impl Mark {
+    /// What was learned at this mark is never believed.
+    pub(crate) const NEVER: Mark = Mark(0);
+}
+
+/// Leases under which something is learned.
+const LEARNED: [u8; 3] = [LS_LOOKUP, LS_ATTR, LS_READ];
+
+/// Of one inode.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    bits: u8,
+    /// When something was last called back, or changed here.
+    stamp: u64,
+    /// Since when each of [`LEARNED`] is held.
+    since: [u64; 3],
+}
+
+/// What came with one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Got {
+    leases: Vec<Lease>,
+    mark: Mark,
+}
+
+impl Got {
+    /// The mark of what the answer told of an inode, which was asked at `asked` and is learned
+    /// under these leases.
+    pub(crate) fn mark(&self, fid: Fid, bits: u8, asked: Mark) -> Mark {
+        let found = self.leases.binary_search_by_key(&fid, |l| l.fid).ok();
+        let came = found.is_some_and(|at| self.leases[at].bits & bits == bits);
+        if came { self.mark } else { asked }
+    }
+
+    /// What came with another part of the answer is added.
+    pub(crate) fn add(&mut self, other: Got) {
+        self.leases.extend(other.leases);
+        self.leases.sort_unstable_by_key(|l| l.fid);
+        self.mark = self.mark.max(other.mark);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    /// Whether leases are asked for at all.
+    on: bool,
+    /// The session with the MDT is lost: nobody could call anything back.
+    away: AtomicBool,
+    clock: AtomicU64,
+    /// Stamp of what is not in the table: of anything dropped, or older.
+    floor: AtomicU64,
+    shards: Vec<Mutex<HashMap<Fid, Entry>>>,
+}
+
+impl Leases {
+    pub(crate) fn new(on: bool) -> Leases {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let (clock, floor) = (AtomicU64::new(1), AtomicU64::new(1));
+        Leases { on, away: AtomicBool::new(false), clock, floor, shards }
+    }
+
+    fn shard(&self, fid: Fid) -> &Mutex<HashMap<Fid, Entry>> {
+        let mixed = (u64::from(fid.oid) ^ fid.seq).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 56) as usize % SHARDS]
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Whether leases are asked for.
+    pub(crate) fn on(&self) -> bool {
+        self.on
+    }
+
+    /// To be taken before something is asked.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.clock.load(SeqCst))
+    }
+
+    /// What is noted of an inode; never older than what was dropped.
+    fn entry<'a>(&self, shard: &'a mut HashMap<Fid, Entry>, fid: Fid) -> &'a mut Entry {
+        if shard.len() >= PER_SHARD && !shard.contains_key(&fid) {
+            self.floor.fetch_max(self.tick(), SeqCst);
+            shard.retain(|_, e| e.bits != 0);
+        }
+        shard.entry(fid).or_insert_with(|| {
+            let stamp = self.floor.load(SeqCst);
+            Entry { bits: 0, stamp, since: [stamp; 3] }
+        })
+    }
+
+    /// Takes what an answer to a question of `mark` granted; what of it counts.
+    pub(crate) fn granted(&self, mut leases: Vec<Lease>, mark: Mark) -> Got {
+        leases.retain(|lease| {
+            let mut shard = self.shard(lease.fid).lock();
+            let entry = self.entry(&mut shard, lease.fid);
+            if !self.on || entry.stamp > mark.0 {
+                return false;
+            }
+            let new = lease.bits & !entry.bits;
+            entry.bits |= lease.bits;
+            for (since, bit) in entry.since.iter_mut().zip(LEARNED) {
+                if new & bit != 0 {
+                    *since = self.tick();
+                }
+            }
+            true
+        });
+        leases.sort_unstable_by_key(|l| l.fid);
+        Got { leases, mark: Mark(self.tick()) }
+    }
+
+    fn find(&self, fid: Fid) -> Option<Entry> {
+        if !self.on || self.away.load(SeqCst) {
+            return None;
+        }
+        self.shard(fid).lock().get(&fid).copied()
+    }
+
+    /// Whether these leases are held, and have been since `mark`: what was learned then is the truth
+    /// now.
+    pub(crate) fn fresh(&self, fid: Fid, bits: u8, mark: Mark) -> bool {
+        let Some(entry) = self.find(fid) else { return false };
+        let before = |(since, bit): (u64, u8)| bits & bit == 0 || since <= mark.0;
+        entry.bits & bits == bits && entry.since.into_iter().zip(LEARNED).all(before)
+    }
+
+    /// Whether these leases are held.
+    pub(crate) fn has(&self, fid: Fid, bits: u8) -> bool {
+        self.find(fid).is_some_and(|e| e.bits & bits == bits)
+    }
+
+    /// The MDT wants something back; what of it was held.
+    pub(crate) fn recalled(&self, fid: Fid, bits: u8) -> u8 {
+        self.stamp(fid, bits, 0)
+    }
+
+    /// This client changes, or has just changed, an inode: what it knew of data and attributes is
+    /// no longer so, unless it is the only one that may change them.
+    pub(crate) fn changed(&self, fid: Fid) {
+        if self.on {
+            self.stamp(fid, CHANGED, LS_WRITE);
+        }
+    }
+
+    /// This client is no longer the only one that may change a file's data, or does not want to be;
+    /// whether it was.
+    pub(crate) fn let_go(&self, fid: Fid) -> bool {
+        self.on && self.stamp(fid, CHANGED | LS_WRITE, 0) & LS_WRITE != 0
+    }
+
+    /// Takes bits away, except beside those of `beside`; which of them were there.
+    fn stamp(&self, fid: Fid, bits: u8, beside: u8) -> u8 {
+        let mut shard = self.shard(fid).lock();
+        let entry = self.entry(&mut shard, fid);
+        if entry.bits & beside != 0 {
+            return 0;
+        }
+        let had = entry.bits & bits;
+        entry.bits &= !bits;
+        entry.stamp = self.tick();
+        had
+    }
+
+    /// The session is lost, or back.
+    pub(crate) fn away(&self, now: bool) {
+        self.away.store(now, SeqCst);
+    }
+
+    /// Nothing is held any more, and nothing asked before counts.
+    pub(crate) fn clear(&self) {
+        self.floor.fetch_max(self.tick(), SeqCst);
+        self.shards.iter().for_each(|s| s.lock().clear());
+    }
+
+    /// Inodes with leases.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().values().filter(|e| e.bits != 0).count()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::mds::LS_OPEN;
+
+    const F: Fid = Fid { seq: 9, oid: 1, ver: 0 };
+
+    fn grant(bits: u8) -> Vec<Lease> {
+        vec![Lease { fid: F, bits }]
+    }
+
+    /// Asks and is granted; the mark of what the answer told.
+    fn learn(l: &Leases, bits: u8) -> Mark {
+        let asked = l.mark();
+        l.granted(grant(bits), asked).mark(F, bits, asked)
+    }
+
+    #[test]
+    fn an_answer_older_than_a_call_back_counts_for_nothing() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        l.recalled(F, LS_READ);
+        let late = l.granted(grant(LS_READ | LS_ATTR), asked).mark(F, LS_READ, asked);
+        assert!(!l.has(F, LS_READ) && !l.has(F, LS_ATTR));
+        let again = learn(&l, LS_READ);
+        assert!(l.fresh(F, LS_READ, again));
+        assert!(!l.fresh(F, LS_READ, asked) && !l.fresh(F, LS_READ, late), "learned before it");
+    }
+
+    #[test]
+    fn what_was_learned_without_a_lease_is_not_covered_by_a_later_one() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        let told = l.granted(Vec::new(), asked).mark(F, LS_READ, asked);
+        let lookup = learn(&l, LS_ATTR);
+        let read = learn(&l, LS_READ | LS_ATTR);
+        assert!(!l.fresh(F, LS_READ, told) && !l.fresh(F, LS_READ, lookup));
+        assert!(l.fresh(F, LS_ATTR, lookup) && l.fresh(F, LS_READ | LS_ATTR, read));
+        let under_way = l.mark();
+        assert!(l.fresh(F, LS_READ, under_way), "asked while it is held");
+    }
+
+    #[test]
+    fn a_call_back_takes_its_bits_and_leaves_the_others() {
+        let l = Leases::new(true);
+        let told = learn(&l, LS_READ | LS_ATTR | LS_OPEN);
+        l.recalled(F, LS_READ);
+        assert!(l.has(F, LS_ATTR | LS_OPEN) && !l.has(F, LS_READ));
+        assert!(l.fresh(F, LS_ATTR, told) && !l.fresh(F, LS_READ, told));
+    }
+
+    #[test]
+    fn own_changes_leave_names_and_opens() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        let told = learn(&l, LS_READ | LS_ATTR | LS_OPEN | LS_LOOKUP);
+        l.changed(F);
+        assert!(l.has(F, LS_LOOKUP | LS_OPEN) && l.fresh(F, LS_LOOKUP, told));
+        assert!(!l.has(F, LS_READ) && !l.has(F, LS_ATTR));
+        l.granted(grant(LS_READ), asked);
+        assert!(!l.has(F, LS_READ), "asked before the change");
+    }
+
+    #[test]
+    fn the_only_writer_goes_on_believing_until_it_lets_go() {
+        let l = Leases::new(true);
+        let told = learn(&l, LS_READ | LS_ATTR | LS_WRITE);
+        l.changed(F);
+        assert!(l.fresh(F, LS_READ | LS_ATTR, told) && l.has(F, LS_WRITE));
+        assert_eq!(l.recalled(F, LS_WRITE), LS_WRITE);
+        assert!(l.fresh(F, LS_READ, told), "others read as well");
+        assert!(!l.let_go(F) && !l.fresh(F, LS_READ, told));
+        learn(&l, LS_READ | LS_WRITE);
+        assert!(l.let_go(F) && !l.has(F, LS_WRITE));
+    }
+
+    #[test]
+    fn nothing_is_believed_while_the_session_is_lost() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        let told = learn(&l, LS_ATTR);
+        l.away(true);
+        assert!(!l.has(F, LS_ATTR) && !l.fresh(F, LS_ATTR, told));
+        l.away(false);
+        assert!(l.fresh(F, LS_ATTR, told), "the same session went on");
+        l.clear();
+        l.granted(grant(LS_ATTR), asked);
+        assert!(!l.has(F, LS_ATTR), "another session: what was asked before counts for nothing");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        for oid in 0..2 * (SHARDS * PER_SHARD) as u32 {
+            l.recalled(Fid { seq: 1, oid, ver: 0 }, LS_ATTR);
+        }
+        for oid in 0..64 {
+            let fid = Fid { seq: 1, oid, ver: 0 };
+            l.granted(vec![Lease { fid, bits: LS_ATTR }], asked);
+            assert!(!l.has(fid, LS_ATTR), "dropped is not forgotten");
+        }
+        let kept: usize = l.shards.iter().map(|s| s.lock().len()).sum();
+        assert!(kept <= SHARDS * PER_SHARD, "{kept}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Callers that die while their request waits.
+//!
+//! Once a request was read the kernel lets its caller go only when it is answered, whatever signal comes; and what a dying
+//! process still sends (the FLUSH of its open files) cannot be interrupted at all. So requests that take long are looked
+//! at: where the caller was killed, it is answered in the handler's place. The handler goes on; the kernel refuses its
+//! answer later, and it hears so. Other signals end nothing: on a local file system they do not either.
+//!
+//! Requests of a ring are left alone: an answer would give the entry, and the data in it, to the next request.
+
+use crate::abi;
+use crate::channel::Channel;
+use crate::types::Errno;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often is looked.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// The bit of SIGKILL in a set of signals; every signal that ends a process makes it pending in all its threads.
+const KILL: u64 = 1 << (libc::SIGKILL - 1);
+
+/// PF_EXITING of the kernel's task flags.
+const EXITING: u64 = 4;
+
+/// What one thread works on.
+struct Call {
+    unique: u64,
+    pid: u32,
+    since: Instant,
+    answered: bool,
+}
+
+/// One thread's place.
+pub(crate) struct Desk {
+    channel: Arc<Channel>,
+    call: Mutex<Option<Call>>,
+}
+
+impl Desk {
+    /// A request was read.
+    pub(crate) fn begin(&self, header: Option<&abi::InHeader>, since: Instant) {
+        let Some(header) = header.filter(|h| h.pid != 0 && h.opcode != abi::op::DESTROY) else {
+            return;
+        };
+        let (unique, pid) = (header.unique, header.pid);
+        *self.call.lock() = Some(Call { unique, pid, since, answered: false });
+    }
+
+    /// Its handler returned.
+    pub(crate) fn end(&self) {
+        *self.call.lock() = None;
+    }
+
+    fn look(&self, dying: impl Fn(u32) -> bool) {
+        let mut call = self.call.lock();
+        let Some(call) = call.as_mut() else { return };
+        if call.answered || call.since.elapsed() < PERIOD || !dying(call.pid) {
+            return;
+        }
+        call.answered = true;
+        tracing::debug!(unique = call.unique, pid = call.pid, "a caller was killed while it waits");
+        // Refused where the handler was faster, or the mount is gone.
+        let _ = self.channel.send(call.unique, -Errno::EINTR.get(), &[]);
+    }
+}
+
+/// Looks at all desks of a session.
+#[derive(Default)]
+pub(crate) struct Watch {
+    desks: Mutex<Vec<Arc<Desk>>>,
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl Watch {
+    /// A thread's place, until it leaves.
+    pub(crate) fn desk(&self, channel: &Arc<Channel>) -> Arc<Desk> {
+        let desk = Arc::new(Desk { channel: channel.clone(), call: Mutex::default() });
+        self.desks.lock().push(desk.clone());
+        desk
+    }
+
+    pub(crate) fn leave(&self, desk: &Arc<Desk>) {
+        self.desks.lock().retain(|d| !Arc::ptr_eq(d, desk));
+    }
+
+    /// Until [`Watch::stop`].
+    pub(crate) fn run(&self) {
+        let mut ended = self.ended.lock();
+        while !*ended {
+            if !self.end.wait_for(&mut ended, PERIOD).timed_out() {
+                continue;
+            }
+            let desks = self.desks.lock().clone();
+            desks.iter().for_each(|desk| desk.look(is_dying));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        *self.ended.lock() = true;
+        self.end.notify_all();
+    }
+}
+
+/// Whether a thread was killed; false where that cannot be seen.
+fn is_dying(pid: u32) -> bool {
+    let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    read("status").is_ok_and(|s| kill_pending(&text(s)))
+        || read("stat").is_ok_and(|s| ends_by_signal(&text(s)))
+}
+
+/// SIGKILL waits for the thread itself.
+fn kill_pending(status: &str) -> bool {
+    let pending = status.lines().find_map(|l| l.strip_prefix("SigPnd:"));
+    pending.is_some_and(|p| u64::from_str_radix(p.trim(), 16).is_ok_and(|set| set & KILL != 0))
+}
+
+/// It is on its way out, and a signal sent it there.
+fn ends_by_signal(stat: &str) -> bool {
+    // The name before may hold anything.
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let field = |n: usize| rest.split_whitespace().nth(n - 3).and_then(|f| f.parse::<u64>().ok());
+    let (flags, exit_code) = (field(9).unwrap_or(0), field(52).unwrap_or(0));
+    flags & EXITING != 0 && exit_code & 0x7f != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_killed_is_dying() {
+        assert!(kill_pending("Name:\tcat\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+        assert!(!kill_pending("SigPnd:\t0000000000000002\nShdPnd:\t0000000000000100\n"));
+        assert!(!kill_pending("SigPnd:\tx\n") && !kill_pending(""));
+        let stat = |flags: u64, code: u64| {
+            let before = "S 1 2 3 4 5";
+            let between = vec!["0"; 52 - 10].join(" ");
+            format!("77 (a) b (c)) {before} {flags} {between} {code}\n")
+        };
+        assert!(ends_by_signal(&stat(0x40_0004, 9)) && ends_by_signal(&stat(4, 2)));
+        assert!(!ends_by_signal(&stat(4, 0)), "it just ends");
+        assert!(!ends_by_signal(&stat(4, 0x100)), "with exit code 1");
+        assert!(!ends_by_signal(&stat(0x40_0000, 9)) && !ends_by_signal("7 (x"));
+        let own = std::process::id();
+        assert!(!is_dying(own) && !is_dying(u32::MAX));
+    }
+}
