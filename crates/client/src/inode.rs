@@ -145,8 +145,13 @@ pub(crate) struct State {
     pub(crate) sending: Option<(u64, u64)>,
     /// Somebody tells the MDT about size, times or inline data: one at a time, in order.
     pub(crate) talking: bool,
+    /// And what is told of the size counts as the whole truth: this client was alone with the file.
+    pub(crate) exactly: bool,
     /// Counts changes of data, so that a report knows whether it is still the newest.
     pub(crate) changes: u64,
+    /// Counts those among them that do not tell themselves: made while this client was alone with the
+    /// file.
+    pub(crate) own_changes: u64,
     pub(crate) idle: Idle,
     pub(crate) ahead: Ahead,
     held: Held,
@@ -214,7 +219,9 @@ impl Inode {
             committing: false,
             sending: None,
             talking: false,
+            exactly: false,
             changes: 0,
+            own_changes: 0,
             idle: Idle::No,
             ahead: Ahead::default(),
             held: Held::default(),
@@ -230,7 +237,10 @@ pub(crate) struct Talk(pub(crate) Arc<Inode>);
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        self.0.st.lock().talking = false;
+        {
+            let mut st = self.0.st.lock();
+            (st.talking, st.exactly) = (false, false);
+        }
         self.0.landed.notify_all();
     }
 }
@@ -437,9 +447,10 @@ impl State {
         }
     }
 
-    /// Dirty data came or its time changed.
+    /// Dirty data came or its time changed, while this client was alone with the file.
     pub(crate) fn touched(&mut self, now: TimeSpec, tick: u64) {
         self.changes += 1;
+        self.own_changes += 1;
         self.mtime = Some(now);
         self.dirty_since.get_or_insert(tick);
     }

@@ -202,8 +202,9 @@ impl Core {
             let overtaken = st.sending.is_some() || st.overtakes(asked.of(&attr));
             let loaded = st.epoch == self.epoch() && !matches!(st.place, Place::Unknown);
             let owned = self.owns(&st) && (loaded || st.is_ahead());
-            // What is not told yet although the lease is gone goes before whatever another does.
-            if owned || st.has_inline_dirty() {
+            // What is not told yet although the lease is gone goes before whatever another does; and nobody
+            // else changes a file while it moves to objects, of which the MDT knows no size until then.
+            if owned || st.has_inline_dirty() || st.moving {
                 st.learn(&attr, asked.epoch);
                 return Ok(st.show());
             }

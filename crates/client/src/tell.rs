@@ -19,6 +19,7 @@ use crate::promises::Caller;
 pub(crate) struct Telling {
     pub(crate) talk: Talk,
     changes: u64,
+    own_changes: u64,
     /// Cache epoch, and session with the MDT, when it was begun.
     epoch: u64,
     life: u64,
@@ -57,9 +58,10 @@ impl Telling {
                 r.mtime = None;
             }
         }
-        let changes = st.changes;
+        st.exactly = report.as_ref().is_some_and(|r| r.exact);
+        let (changes, own_changes) = (st.changes, st.own_changes);
         drop(guard);
-        Telling { talk, changes, epoch, life, partial, inline: inline_sent, report }
+        Telling { talk, changes, own_changes, epoch, life, partial, inline: inline_sent, report }
     }
 
     /// The report that goes with this.
@@ -86,7 +88,7 @@ impl Telling {
     }
 
     /// The MDT took the report.
-    pub(crate) fn report_done(&mut self, core: &Core, attr: &Attr) {
+    pub(crate) fn report_done(&mut self, attr: &Attr) {
         let Some(report) = self.report.take() else { return };
         let mut st = self.talk.0.st.lock();
         st.unsynced = true;
@@ -98,7 +100,7 @@ impl Telling {
             st.mtime = None;
             st.unreported = false;
             st.blocks_due &= report.blocks.is_none();
-        } else if !report.exact && !core.owns(&st) {
+        } else if !report.exact && st.own_changes == self.own_changes {
             // Writes among others tell themselves. Told again later, the size could undo what another
             // has cut off since.
             (st.mtime, st.unreported) = (None, false);
@@ -220,7 +222,7 @@ impl Core {
         }
         if reports.is_some() {
             match results.next() {
-                Some(Res::Attr { attr }) => telling.report_done(self, &attr),
+                Some(Res::Attr { attr }) => telling.report_done(&attr),
                 other => return Err(errno_of(other)),
             }
         }

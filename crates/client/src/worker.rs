@@ -294,7 +294,7 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
         }
         if failed.is_none() && item.reports {
             match results.next() {
-                Some(Res::Attr { attr }) => telling.report_done(core, &attr),
+                Some(Res::Attr { attr }) => telling.report_done(&attr),
                 // An open the MDT never knew, of a file that was not changed.
                 Some(Res::Done {}) => {}
                 other => {

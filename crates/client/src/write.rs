@@ -90,6 +90,7 @@ impl Core {
                     st.size = st.size.max(offset + len);
                     st.mtime = Some(now());
                     st.changes += 1;
+                    st.own_changes += 1;
                     st.unreported = true;
                     return Ok(offset);
                 }
@@ -280,8 +281,13 @@ impl Core {
     pub(crate) fn report_shared(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Errno> {
         let report =
             SizeReport { size: end, exact: false, blocks: None, mtime: Some(now()), atime: None };
-        let grew = {
+        let (grew, own_changes) = {
             let mut st = inode.st.lock();
+            // A size that was the whole truth before this write would undo it, if it overtook. Who tells
+            // it waits for nobody.
+            while st.exactly {
+                inode.landed.wait(&mut st);
+            }
             st.unsynced = true;
             if let Place::Striped(_) = st.place {
                 st.blocks_due = true;
@@ -290,7 +296,7 @@ impl Core {
             }
             let grew = st.size < end;
             st.size = st.size.max(end);
-            grew
+            (grew, st.own_changes)
         };
         let op = Op::Report { fid: inode.fid, report };
         if !grew {
@@ -302,7 +308,9 @@ impl Core {
             Res::Attr { attr } => {
                 let mut st = inode.st.lock();
                 st.changed_as_of(AsOf { life, version: attr.version });
-                if !self.owns(&st) && !st.is_behind() {
+                // It may have been alone with the file, and have written more, in between.
+                let told = st.own_changes == own_changes && !st.is_behind();
+                if told && !self.owns(&st) {
                     st.unreported = false;
                 }
                 st.learn(&attr, 0);
@@ -350,6 +358,11 @@ impl Core {
             st.place = Place::Striped(layout);
             st.unsynced = true;
             st.unreported = true;
+            if !owned {
+                // Others may have changed it since it was loaded.
+                let untold = old.dirty.map_or(0, |(_, end)| end);
+                st.size = st.attr.size.max(untold);
+            }
             // What the MDT never held and others may have written objects over is not sent again.
             let from = if owned || stored { Some(0) } else { old.dirty.map(|(a, _)| a) };
             if let Some(from) = from.filter(|from| *from < old.data.len() as u64) {

@@ -48,21 +48,29 @@ impl Log {
     fn look(&self, client: &Client, fid: Fid, who: &str) {
         let done = self.done.lock().unwrap().clone();
         let read = self.read.lock().unwrap().clone();
-        let size = client.getattr(&root(), fid).unwrap().size as usize;
-        assert!(size >= self.begun + done.len() * RECORD, "{who}: {size} bytes, with {done:?}");
+        let attr = client.getattr(&root(), fid).unwrap();
+        let size = attr.size as usize;
+        assert!(size >= self.begun + done.len() * RECORD, "{who}: {attr:?}, with {done:?}");
+        let now = self.records(client, fid);
+        let lost: Vec<_> = done.iter().filter(|r| !now.contains(r)).collect();
+        // Whether it is lost for good, or was only not seen.
+        let more = || format!("{attr:?}, then {:?}", self.records(client, fid));
+        assert!(lost.is_empty(), "{who}: {lost:?} of {} not in {now:?}; {}", done.len(), more());
+        assert!(now.starts_with(&read), "{who}: after {read:?} came {now:?}; {}", more());
+        let mut longest = self.read.lock().unwrap();
+        if now.len() > longest.len() {
+            *longest = now;
+        }
+    }
+
+    /// What is there now.
+    fn records(&self, client: &Client, fid: Fid) -> Vec<u64> {
         let file = client.open(&root(), fid, READ).unwrap();
         let mut bytes = vec![0; CLIENTS * THREADS * STEPS * RECORD];
         let n = file.read(self.begun as u64, &mut bytes).unwrap();
         file.release();
         let record = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap());
-        let now: Vec<u64> = bytes[..n].chunks_exact(RECORD).map(record).collect();
-        let lost: Vec<_> = done.iter().filter(|r| !now.contains(r)).collect();
-        assert!(lost.is_empty(), "{who}: {lost:?} of {} not in {now:?}", done.len());
-        assert!(now.starts_with(&read), "{who}: after {read:?} came {now:?}");
-        let mut longest = self.read.lock().unwrap();
-        if now.len() > longest.len() {
-            *longest = now;
-        }
+        bytes[..n].chunks_exact(RECORD).map(record).collect()
     }
 }
 
