@@ -210,7 +210,15 @@ fn make_core(
     let wb = Wb::new(trust, grant.dom_limit.into());
     Core {
         budget: Budget::new(&options),
-        mdt: Arc::new(Mdt::new(sessions.mdt, counters.clone(), grant.fids, promises, wb, flusher)),
+        mdt: Arc::new(Mdt::new(
+            sessions.mdt,
+            counters.clone(),
+            grant.fids,
+            promises,
+            wb,
+            flusher,
+            options.pauses.clone(),
+        )),
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
         counters,

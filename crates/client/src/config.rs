@@ -6,6 +6,8 @@ use std::time::Duration;
 use net::{ClusterKey, Endpoint, NetError};
 use proto::Errno;
 
+use crate::pauses::Pauses;
+
 /// Where the targets of a file system are found.
 #[derive(Clone, Debug)]
 pub enum Mgs {
@@ -60,6 +62,8 @@ pub struct Options {
     pub write_through: bool,
     /// Only looks at the state of servers: counts as nobody the files are shared with.
     pub observer: bool,
+    /// For tests.
+    pub pauses: Pauses,
 }
 
 impl Default for Options {
@@ -77,6 +81,7 @@ impl Default for Options {
             atime: Atime::default(),
             write_through: false,
             observer: false,
+            pauses: Pauses::default(),
         }
     }
 }

@@ -116,6 +116,7 @@ impl Core {
             }
             _ => None,
         };
+        self.options.pauses.point();
         let mut st = inode.st.lock();
         let as_of = asked.of(attr);
         if known(&st) || st.outruns(as_of, &place) {
@@ -212,6 +213,7 @@ impl Core {
                 st.learn(&attr, asked.epoch);
             }
             drop(st);
+            self.options.pauses.point();
             self.let_out(&inode)?;
             if overtaken
                 && let Ok(Res::Attr { attr: newer }) =

@@ -15,6 +15,7 @@ use proto::{Errno, Fid, FidRange, Wire, ops};
 
 use crate::counters::Counters;
 use crate::leases::Got;
+use crate::pauses::Pauses;
 use crate::promises::Promises;
 use crate::wb::Wb;
 
@@ -52,6 +53,7 @@ pub(crate) struct Mdt {
     /// Wakes who sends the log.
     flusher: Sender<()>,
     pub(crate) promises: Arc<Promises>,
+    pub(crate) pauses: Pauses,
     fids: Mutex<Fids>,
 }
 
@@ -133,9 +135,10 @@ impl Mdt {
         promises: Arc<Promises>,
         wb: Wb,
         flusher: Sender<()>,
+        pauses: Pauses,
     ) -> Mdt {
         let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
-        Mdt { session, counters, wb, flusher, promises, fids: Mutex::new(fids) }
+        Mdt { session, counters, wb, flusher, promises, pauses, fids: Mutex::new(fids) }
     }
 
     fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
@@ -177,6 +180,7 @@ impl Mdt {
         ops: Vec<Op>,
         done: impl FnOnce(Result<Vec<Res>, Errno>) + Send + 'static,
     ) {
+        self.pauses.point();
         let (sent, changed) = (ops.len(), changed(&ops));
         let body = self.body(cred, ops);
         let promises = Arc::clone(&self.promises);

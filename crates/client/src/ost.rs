@@ -19,6 +19,7 @@ use proto::{CHECKSUM_BLOCK, Errno, Wire, ops};
 
 use crate::counters::{Counters, Kind};
 use crate::mdt::lost;
+use crate::pauses::Pauses;
 
 /// How often a bulk transfer is tried when its checksum does not fit.
 pub(crate) const CHECKSUM_TRIES: u32 = 3;
@@ -46,6 +47,7 @@ pub(crate) struct Ost {
     counters: Arc<Counters>,
     permits: Arc<Permits>,
     checksums: bool,
+    pauses: Pauses,
 }
 
 /// Checksums of a bulk that lies in several pieces, cut at the blocks of the object.
@@ -94,7 +96,8 @@ impl Ost {
     ) -> Ost {
         let free = Mutex::new(options.max_rpcs_in_flight.max(1));
         let permits = Arc::new(Permits { free, freed: Condvar::new() });
-        Ost { index, session, counters, permits, checksums: options.checksums }
+        let (checksums, pauses) = (options.checksums, options.pauses.clone());
+        Ost { index, session, counters, permits, checksums, pauses }
     }
 
     /// A place among the bulk RPCs in flight, if one is free.
@@ -135,6 +138,7 @@ impl Ost {
             false => (flags | W_NO_SUMS, Vec::new()),
         };
         let body = WriteReq { object, offset, flags, sums: List(sums) }.to_bytes();
+        self.pauses.point();
         self.counters.ost(Kind::Write);
         self.counters.bytes_written.fetch_add(len as u64, Relaxed);
         let done = Box::new(move |reply| {
@@ -145,6 +149,7 @@ impl Ost {
     }
 
     fn read_body(&self, object: ObjectId, offset: u64, len: u32, flags: u8) -> Vec<u8> {
+        self.pauses.point();
         self.counters.ost(Kind::Read);
         let flags = if self.checksums { flags } else { flags | W_NO_SUMS };
         Read { object, offset, len, flags }.to_bytes()
@@ -228,6 +233,7 @@ impl Ost {
         objects: Vec<ObjectId>,
         done: impl FnOnce(Result<u64, Errno>) + Send + 'static,
     ) {
+        self.pauses.point();
         self.counters.ost(Kind::Commit);
         let body = CommitReq { objects: List(objects) }.to_bytes();
         let done = Box::new(move |r| done(answer::<Committed>(r).map(|c| c.verifier)));
@@ -272,6 +278,7 @@ impl Ost {
         done: impl FnOnce(Result<Vec<ObjectAttr>, Errno>) + Send + 'static,
     ) {
         let n = objects.len();
+        self.pauses.point();
         self.counters.ost(Kind::Glimpse);
         let body = Glimpse { objects: List(objects) }.to_bytes();
         let done = Box::new(move |r| {

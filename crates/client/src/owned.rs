@@ -20,6 +20,7 @@ impl Core {
     /// what was done to them, and those that are closed are closed there too.
     pub(crate) fn disown(self: &Arc<Core>, files: Vec<Arc<Inode>>) {
         for inode in &files {
+            self.options.pauses.point();
             // Waits for operations that still believe in the lease.
             drop(inode.io.write());
         }
@@ -38,6 +39,7 @@ impl Core {
         if files.is_empty() {
             return;
         }
+        self.options.pauses.point();
         let fids: HashSet<Fid> = files.iter().map(|inode| inode.fid).collect();
         let mut waiting: VecDeque<Late> = self.take_late_of(&fids).into();
         let closed: HashSet<Fid> = waiting.iter().map(|(inode, _)| inode.fid).collect();

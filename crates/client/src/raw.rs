@@ -11,6 +11,7 @@ use crate::ClientError;
 use crate::counters::Counters;
 use crate::leases::Leases;
 use crate::mdt::{Mdt, own_cred};
+use crate::pauses::Pauses;
 use crate::wb::{Trust, Wb};
 
 /// One session. Never the only one who may cache: it answers no call-backs.
@@ -51,7 +52,7 @@ impl MdsSession {
         let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0);
         let (flusher, _) = crossbeam_channel::bounded(1);
         let promises = Arc::default();
-        let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher);
+        let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher, Pauses::default());
         Ok(MdsSession { mdt: Arc::new(mdt) })
     }
 

@@ -65,6 +65,7 @@ impl Core {
         let ask = loop {
             self.let_out(inode)?;
             self.load_to_read(inode)?;
+            self.options.pauses.point();
             match self.look(inode, offset, len)? {
                 Local::Done(parts) => return Ok(parts),
                 Local::Fetch(ask) => break ask,

@@ -34,6 +34,7 @@ impl Telling {
     /// Takes what is to be told; operations for it are added to `ops`. A report is left to the
     /// caller (it may ride on a close).
     pub(crate) fn begin(core: &Core, inode: &Arc<Inode>, ops: &mut Vec<Op>) -> Telling {
+        core.options.pauses.point();
         let talk = talk(inode);
         let (epoch, life) = (core.epoch(), core.life.load(SeqCst));
         let mut guard = inode.st.lock();
@@ -61,6 +62,7 @@ impl Telling {
         st.exactly = report.as_ref().is_some_and(|r| r.exact);
         let (changes, own_changes) = (st.changes, st.own_changes);
         drop(guard);
+        core.options.pauses.point();
         Telling { talk, changes, own_changes, epoch, life, partial, inline: inline_sent, report }
     }
 

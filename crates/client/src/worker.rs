@@ -210,6 +210,7 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
         if busy {
             core.drain(&inode);
         }
+        core.options.pauses.point();
         let cut = !inode.st.lock().cut.is_empty();
         if cut && let Err(e) = core.commit(&inode) {
             // The report may end the mark: after a crash bytes beyond the size could come back.

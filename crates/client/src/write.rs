@@ -208,6 +208,7 @@ impl Core {
             let ticket = gather.ticket();
             self.send(inode, &layout, rpc, way, move |r| ticket.put(r));
         }
+        self.options.pauses.point();
         let outcome = gather.wait().into_iter().collect::<Result<Vec<()>, Errno>>();
         outcome.map(|_| ())
     }
@@ -336,7 +337,9 @@ impl Core {
         let life = self.life.load(SeqCst);
         let (attr, layout) = self.begin_write(inode, hint)?;
         let stored = attr.flags & A_INLINE != 0;
+        self.options.pauses.point();
         let owned = self.owns(&inode.st.lock());
+        self.options.pauses.point();
         if !owned {
             // Nobody else changes it from here on.
             let theirs = match stored {
@@ -406,8 +409,11 @@ impl Core {
 
     /// Moves what the MDT holds into objects, durably.
     fn drop_inline(self: &Arc<Core>, inode: &Arc<Inode>, failures: u64) -> Result<(), Errno> {
+        self.options.pauses.point();
         self.drain(inode);
+        self.options.pauses.point();
         self.commit(inode)?;
+        self.options.pauses.point();
         let report = {
             let st = inode.st.lock();
             if st.failures != failures {

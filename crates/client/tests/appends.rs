@@ -7,14 +7,17 @@ mod common;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use common::{READ, World, root};
-use pinstripe_client::{Client, Data, OpenFlags};
+use pinstripe_client::{Client, Data, OpenFlags, Options, Pauses};
 use proto::{Fid, FileKind};
 
 const CLIENTS: usize = 3;
 const THREADS: usize = 2;
 const LOGS: usize = 150;
+/// The same for clients that pause.
+const SLOW_LOGS: usize = 20;
 /// Steps of a thread on each log.
 const STEPS: usize = 25;
 const RECORD: usize = 8;
@@ -78,8 +81,19 @@ impl Log {
 fn append_together(begun: usize) {
     let world = World::new(2);
     let clients: Vec<Client> = (0..CLIENTS).map(|_| world.client()).collect();
-    for n in 0..LOGS {
-        let (name, mode) = (format!("log{n}"), FileKind::File.mode_bits() | 0o644);
+    append_to(LOGS, begun, &clients);
+    drop(clients);
+    let slow = |seed| Options {
+        pauses: Pauses::seeded(seed, 8, Duration::from_millis(3)),
+        ..Options::default()
+    };
+    let clients: Vec<Client> = (1..=CLIENTS as u64).map(|n| world.client_with(slow(n))).collect();
+    append_to(SLOW_LOGS, begun, &clients);
+}
+
+fn append_to(logs: usize, begun: usize, clients: &[Client]) {
+    for n in 0..logs {
+        let (name, mode) = (format!("{n} of {logs}"), FileKind::File.mode_bits() | 0o644);
         let first = &clients[n % CLIENTS];
         let made =
             first.create(&root(), Fid::ROOT, name.as_bytes(), mode, 0, 0, b"", 0, Some(WRITE));

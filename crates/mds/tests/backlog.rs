@@ -215,6 +215,14 @@ fn a_size_is_the_truth_when_all_its_writers_have_closed() {
     b.one(Op::Report { fid: f, report: SizeReport { exact: true, ..wrote(350) } }).unwrap();
     assert!(!lags(f), "who asked the objects does");
     assert_eq!(b.attr(f).unwrap().size, 350);
+    // Cut by its name while it is open for reading.
+    let reads = b.open(f, O_READ).unwrap().handle;
+    begin(&b, f);
+    assert!(lags(f));
+    let exact = SizeReport { exact: true, ..wrote(340) };
+    b.one(Op::Close { fid: f, handle: reads, report: Some(exact) }).unwrap();
+    assert!(!lags(f));
+    assert_eq!(b.attr(f).unwrap().size, 340);
     b.sync();
     common::check(&disk, s, &[b]);
     stop(ost);

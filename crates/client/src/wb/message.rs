@@ -67,11 +67,15 @@ impl Mdt {
             flags |= CF_LEASES | CF_SHARED_LEASES | CF_FILE_WRITES;
         }
         let mark = trust.leases.mark();
+        self.pauses.point();
         let (at, ops) = (List(message.at.clone()), List(message.ops.clone()));
         let body = Compound { cred: message.cred.clone(), flags, at, ops }.to_bytes();
         let reply = self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new());
         let changed = changed(&message.ops);
         let (results, leases) = answer(message.ops.len(), &changed, reply, &self.promises)?;
-        Ok((results, trust.leases.granted(leases, mark)))
+        self.pauses.point();
+        let got = trust.leases.granted(leases, mark);
+        self.pauses.point();
+        Ok((results, got))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mds::{Mdt, MdtLabel, MdtOptions};
 use net::{Endpoint, Server, ServerOptions};
 use oss::{Ost, OstLabel, OstOptions, OstService};
-use pinstripe_client::{Client, ClientConfig, Mgs, OpenFlags, Options};
+use pinstripe_client::{Client, ClientConfig, Mgs, OpenFlags, Options, Pauses};
 use proto::mds::Cred;
 use proto::wire::List;
 use store::memory::{self, MemoryDisk};
@@ -158,7 +158,7 @@ impl World {
     }
 
     pub fn client(&self) -> Client {
-        self.client_with(Options::default())
+        self.client_with(Options { pauses: wished_pauses(), ..Options::default() })
     }
 
     pub fn client_with(&self, options: Options) -> Client {
@@ -175,6 +175,14 @@ impl Drop for World {
         for i in 0..self.osts.len() {
             self.stop_ost(i);
         }
+    }
+}
+
+/// Pauses in every client, by a seed in the environment: to look for what is rare in any of these tests.
+fn wished_pauses() -> Pauses {
+    match std::env::var("PINSTRIPE_TEST_PAUSES") {
+        Ok(seed) => Pauses::seeded(seed.parse().unwrap(), 8, Duration::from_millis(3)),
+        Err(_) => Pauses::default(),
     }
 }
 

@@ -14,16 +14,18 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, handle: u64, rep: Option<&SizeRepor
     if r.opens.fid(r.session, handle) != Some(fid) {
         return Err(Errno::EBADF.into());
     }
-    let ends_writing = r.opens.flags(fid, r.session, handle) & O_WRITE != 0
-        && !r.opens.writes(fid, r.session, handle);
-    let last_writer = ends_writing && !r.opens.written_elsewhere(fid, r.session);
+    let goes_on = r.opens.writes(fid, r.session, handle);
+    let written = goes_on || r.opens.written_elsewhere(fid, r.session);
+    let ends_writing = r.opens.flags(fid, r.session, handle) & O_WRITE != 0 && !goes_on;
+    let last_writer = ends_writing && !written;
     // An inode that vanished is damage elsewhere; the handle still closes.
     if r.txn.find(fid)?.is_none() {
         r.then(Effect::Close(r.session, handle));
         return Ok(Res::Failed { errno: Errno::ESTALE.0 as u16 });
     }
     if let Some(rep) = rep {
-        report::apply(r, fid, rep, last_writer)?;
+        // Also of a handle that only read: a file is cut by its name, too.
+        report::apply(r, fid, rep, !written)?;
     }
     if last_writer {
         end_mark(r, fid)?;

@@ -55,7 +55,11 @@ const KNOWN: &[&str] = &[
     "flock",
     "localflock",
     "consistency",
+    "pauses",
 ];
+
+/// What the option `pauses` makes of a client: one of so many points sleeps, for up to so long.
+const PAUSES: (u32, Duration) = (8, Duration::from_millis(3));
 
 /// Values of the option `consistency`.
 const CONSISTENCY: &str = "posix|close-to-open|relaxed";
@@ -178,6 +182,10 @@ impl Options {
                 let most = proto::MAX_BULK >> 10;
                 client.max_rpc_bytes = number(name, value, 64, most)? << 10;
             }
+            "pauses" => {
+                let seed = number(name, value, 0, u32::MAX)?;
+                client.pauses = client::Pauses::seeded(seed.into(), PAUSES.0, PAUSES.1);
+            }
             "request_timeout" => {
                 let seconds = number(name, value, 1, 86_400)?;
                 client.request_timeout = Duration::from_secs(seconds.into());
@@ -193,7 +201,8 @@ impl Options {
 }
 
 fn valued(name: &str) -> bool {
-    name.starts_with("max_") && KNOWN.contains(&name) || name == "request_timeout"
+    name.starts_with("max_") && KNOWN.contains(&name)
+        || ["request_timeout", "pauses"].contains(&name)
 }
 
 fn number(name: &str, value: &str, least: u32, most: u32) -> Outcome<u32> {
@@ -254,6 +263,8 @@ mod tests {
             ("max_dirty_mb", "max_dirty_mb=N"),
             ("max_dirty_mb=0", "1 to 65536"),
             ("max_dirty_mb=x", "max_dirty_mb=x"),
+            ("pauses", "pauses=N"),
+            ("pauses=often", "pauses=often"),
             ("ro=1", "takes no value"),
             ("consistency", "consistency=posix|close-to-open|relaxed"),
             ("consistency=lax", "consistency=lax; use posix|"),
