@@ -411,8 +411,7 @@ fn from_inline(data: &[u8], size: u64, offset: u64, len: u64) -> Vec<Bytes> {
     vec![bytes.into()]
 }
 
-/// Answers from memory, or says what must come from the objects.
-/// What memory says; `taken`: also bytes that OSTs have taken and not committed.
+/// What memory says, or what must come from the objects; `taken`: also bytes that OSTs have taken and not committed.
 fn look(st: &State, offset: u64, len: u64, taken: bool) -> Result<Local, Errno> {
     let len = st.size.saturating_sub(offset).min(len);
     if len == 0 {

@@ -94,7 +94,8 @@ impl Core {
             let newest = || self.mdt.wb.newest(attr.fid).is_some_and(|a| a == *attr);
             let leased = || self.leases.fresh(attr.fid, LS_READ | LS_ATTR, asked.mark);
             let stands = if self.caching() { newest() } else { leased() };
-            if idle && asked.epoch == self.epoch() && stands {
+            let current = !st.overtakes(asked.of(attr)) && asked.epoch == self.epoch();
+            if idle && current && stands {
                 st.attr = attr.clone();
                 st.epoch = asked.epoch;
                 st.mark = asked.mark;

@@ -21,6 +21,7 @@ use crate::label::{LABEL, OstLabel, RECORD_MAX};
 use crate::name::{BUCKETS, SIDECAR_SUFFIX, bucket, object_path, parse_name, sidecar_path};
 use crate::ost::Ost;
 use crate::sidecar::{HEADER_LEN, believed, is_blank, position, read_header};
+use crate::verifier::VERIFIER;
 use crate::{LabelError, OstError};
 
 const BLOCK: u64 = CHECKSUM_BLOCK as u64;
@@ -93,10 +94,13 @@ impl OstDir {
 
     /// Calls `found` for all that lies in the target, directory by directory.
     pub fn walk(&self, mut found: impl FnMut(Entry)) -> Result<(), OstError> {
-        let own =
-            [LABEL, BOOT, FENCES, "label.new", "boot.new", "fences.new", OBJECTS, "lost+found"];
+        let records = [LABEL, BOOT, VERIFIER, FENCES];
+        let own = |name: &str| {
+            records.contains(&name.strip_suffix(".new").unwrap_or(name))
+                || [OBJECTS, "lost+found"].contains(&name)
+        };
         for name in self.root.names().map_err(OstError::io("reading the target"))? {
-            if !own.iter().any(|o| name == *o) {
+            if !name.to_str().is_some_and(own) {
                 found(Entry::Foreign(name.to_string_lossy().into_owned()));
             }
         }

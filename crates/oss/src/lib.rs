@@ -29,12 +29,14 @@ mod space;
 mod stats;
 mod sums;
 mod verbs;
+mod verifier;
 
 pub use boot::Boot;
 pub use label::{LABEL_VERSION, LabelError, OstLabel};
 pub use ost::{Ost, OstOptions};
 pub use service::OstService;
 pub use stats::{Stats, Verb};
+pub use verifier::Verifier;
 
 /// Why a target cannot be formatted or opened; the text is for the user.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use parking_lot::{Mutex, RwLock};
 use proto::Errno;
 use proto::layout::ObjectId;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, syncfs};
 
 use crate::boot::{BOOT, Boot};
 use crate::cache::Cache;
@@ -21,6 +21,7 @@ use crate::object::Object;
 use crate::space::Space;
 use crate::stats::{Counters, Stats, Verb, add};
 use crate::sums::Home;
+use crate::verifier::{VERIFIER, Verifier, this_run};
 use crate::{LabelError, OstError};
 
 /// Objects kept open without need, where nobody chose a number.
@@ -50,6 +51,9 @@ pub struct OstOptions {
     /// Writes of at least so many bytes go past the page cache, so that nothing is copied and a
     /// COMMIT finds little left to write; 0: none does. See [`Ost::set_direct_write_min`].
     pub direct_write_min: usize,
+    /// Which run of the machine this is; `None`: what Linux says. Another than before: what was not
+    /// synced is taken for lost.
+    pub machine: Option<[u8; 16]>,
 }
 
 impl Default for OstOptions {
@@ -61,6 +65,7 @@ impl Default for OstOptions {
             verify_reads: true,
             uncached_reads_from: 128 << 10,
             direct_write_min: DEFAULT_DIRECT_WRITE_MIN,
+            machine: None,
         }
     }
 }
@@ -80,6 +85,9 @@ pub struct Ost {
     pub(crate) count: AtomicI64,
     direct_write_min: AtomicUsize,
     verifier: AtomicU64,
+    machine: [u8; 16],
+    /// What an earlier process wrote under this verifier may be in the machine's memory only.
+    inherited: Mutex<bool>,
     pub(crate) flusher: Mutex<Option<Flusher>>,
     pub(crate) committing_all: Mutex<()>,
     closed: AtomicBool,
@@ -120,7 +128,14 @@ impl Ost {
         let name = label.name();
         let (flusher, notes) = Flusher::new();
         let cache = Cache::new(options.max_open_objects.min(affordable_objects()));
-        let verifier = u64::from(boot.epoch) << 32;
+        let machine = options.machine.unwrap_or_else(this_run);
+        let (verifier, stands) =
+            match read_verifier(&root, path)?.filter(|old| old.stands(&machine, before.clean)) {
+                Some(old) => (old.verifier, true),
+                None => (u64::from(boot.epoch) << 32, false),
+            };
+        let record = Verifier { verifier, machine };
+        root.replace(VERIFIER, &record.to_bytes()).map_err(fail)?;
         let direct_write_min = AtomicUsize::new(options.direct_write_min);
         let ost = Arc::new(Ost {
             direct_write_min,
@@ -135,6 +150,8 @@ impl Ost {
             counters: Counters::default(),
             count: AtomicI64::new(before.objects as i64),
             verifier: AtomicU64::new(verifier),
+            machine,
+            inherited: Mutex::new(stands && !before.clean),
             flusher: Mutex::new(Some(flusher)),
             committing_all: Mutex::new(()),
             closed: AtomicBool::new(false),
@@ -164,7 +181,7 @@ impl Ost {
         let io = |error: Errno| OstError::Io { what: what.clone(), error: error.into() };
         self.flusher.lock().take();
         drop(self.gate.write());
-        self.commit_all().map_err(io)?;
+        self.settle().and_then(|()| self.commit_all()).map_err(io)?;
         // Marked sidecars are believed after a clean end: their sums have to be on the disk.
         self.marked.sync(&self.objects).map_err(|e| io(errno(e)))?;
         let objects = self.count.load(Ordering::Relaxed).max(0) as u64;
@@ -317,7 +334,29 @@ impl Ost {
 
     /// A sync failed: what it covered may be gone, so clients must send it again.
     pub(crate) fn new_verifier(&self) {
-        self.verifier.fetch_add(1, Ordering::AcqRel);
+        let least = u64::from(self.boot.epoch) << 32;
+        let next = |old: u64| Some((old + 1).max(least));
+        let old = self.verifier.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        let verifier = old.map_or(least, |old| (old + 1).max(least));
+        // The next process must not go on with the one before.
+        let record = Verifier { verifier, machine: self.machine };
+        if let Err(e) = self.root.replace(VERIFIER, &record.to_bytes())
+            && let Err(e) = self.root.remove(VERIFIER).map_err(|_| e)
+        {
+            tracing::error!(ost = self.name, error = %e, "a new verifier cannot be stored");
+        }
+    }
+
+    /// What an earlier process wrote in this run of the machine becomes durable, once.
+    pub(crate) fn settle(&self) -> Result<(), Errno> {
+        let mut inherited = self.inherited.lock();
+        if !std::mem::take(&mut *inherited) {
+            return Ok(());
+        }
+        syncfs(&self.objects).map_err(|e| {
+            self.new_verifier();
+            errno(e)
+        })
     }
 }
 
@@ -369,6 +408,17 @@ fn affordable_objects() -> usize {
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(256) / (FDS_PER_OBJECT * TARGETS_PER_PROCESS)).min(1 << 20) as usize
+}
+
+/// None: there is none yet.
+fn read_verifier(root: &Dir, path: &Path) -> Result<Option<Verifier>, OstError> {
+    match root.read(VERIFIER, RECORD_MAX) {
+        Ok(bytes) => Verifier::from_bytes(&bytes)
+            .map(Some)
+            .map_err(|why| OstError::Label { path: path.join(VERIFIER), why }),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(e) => Err(OstError::io(format!("reading {}", path.join(VERIFIER).display()))(e)),
+    }
 }
 
 fn read_fences(root: &Dir, path: &Path) -> Result<Fences, OstError> {

@@ -3,7 +3,7 @@
 
 use super::{Target, tagged_zeros};
 use mds::record;
-use oss::{Boot, OstLabel};
+use oss::{Boot, OstLabel, Verifier};
 use proto::layout::ObjectId;
 use proto::{Fid, FileKind, Layout, Wire};
 use std::path::Path;
@@ -64,6 +64,7 @@ pub fn targets() -> Vec<Target> {
         Target { name: "mds label", corpus: mdt_labels, decode: |b| sealed(b, mdt_label) },
         Target { name: "oss label", corpus: ost_labels, decode: |b| sealed(b, ost_label) },
         Target { name: "oss boot record", corpus: boots, decode: |b| sealed(b, boot) },
+        Target { name: "oss verifier", corpus: verifiers, decode: |b| sealed(b, verifier) },
         Target { name: "oss sidecar header", corpus: sidecars, decode: sidecar },
         Target { name: "oss object name", corpus: names, decode: name },
     ]);
@@ -141,6 +142,14 @@ fn boot(bytes: &[u8]) -> bool {
     let Ok(boot) = Boot::from_bytes(bytes) else { return false };
     boot.crashed(7);
     true
+}
+
+fn verifiers() -> Vec<Vec<u8>> {
+    vec![Verifier { verifier: 9 << 32 | 1, machine: [5; 16] }.to_bytes()]
+}
+
+fn verifier(bytes: &[u8]) -> bool {
+    Verifier::from_bytes(bytes).is_ok()
 }
 
 fn sidecars() -> Vec<Vec<u8>> {

@@ -39,6 +39,9 @@ pub struct World {
     pub disk: MemoryDisk,
     pub mdt: Option<(Arc<Mdt>, Server)>,
     pub osts: Vec<Option<RunningOst>>,
+    /// Which run of the machine it is for OSTs that start; none: another one each time, so that a restart
+    /// loses what was not synced as far as clients are told.
+    pub machine: Option<[u8; 16]>,
 }
 
 pub fn root() -> Cred {
@@ -51,7 +54,8 @@ impl World {
         // Sockets are only made in a directory of their owner alone.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(dir.path(), mode).unwrap();
-        let mut world = World { dir, disk: MemoryDisk::default(), mdt: None, osts: Vec::new() };
+        let (disk, machine) = (MemoryDisk::default(), None);
+        let mut world = World { dir, disk, mdt: None, osts: Vec::new(), machine };
         for i in 0..osts {
             let label =
                 OstLabel { fs: FS, fs_name: "test".into(), index: i as u32, uuid: [i as u8; 16] };
@@ -78,7 +82,8 @@ impl World {
     }
 
     pub fn start_ost(&mut self, i: usize) {
-        let options = OstOptions { reserve_bytes: Some(0), ..OstOptions::default() };
+        let machine = Some(self.machine.unwrap_or_else(rand::random));
+        let options = OstOptions { reserve_bytes: Some(0), machine, ..OstOptions::default() };
         let ost = loop {
             match Ost::open(&self.ost_dir(i), options.clone()) {
                 Ok(ost) => break ost,

@@ -25,10 +25,11 @@ impl Ost {
     /// writes since the commit before are to be sent again.
     pub fn commit(&self, req: &CommitReq) -> Result<Committed, Errno> {
         self.counted(Verb::Commit, || {
+            self.settle()?;
             if req.objects.0.is_empty() {
                 self.commit_all()?;
             } else {
-                // An object that is not open has no unstable writes of this boot.
+                // An object that is not open has no unstable writes of this process.
                 let open = req.objects.0.iter().filter_map(|id| self.cache.peek(id));
                 self.commit_each(&open.collect::<Vec<_>>())?;
             }
@@ -38,6 +39,7 @@ impl Ost {
 
     /// Commits one object.
     pub(crate) fn commit_object(&self, object: &Object) -> Result<(), Errno> {
+        self.settle()?;
         match object.commit(&self.home()) {
             Ok(false) => Ok(()),
             Ok(true) => {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pinstripe_oss::{Ost, OstLabel, OstOptions};
+use pinstripe_oss::{Ost, OstError, OstLabel, OstOptions};
 use proto::layout::ObjectId;
 use proto::oss::*;
 use proto::wire::List;
@@ -25,12 +25,16 @@ pub fn fresh(dir: &Path) -> Arc<Ost> {
 
 /// Opens again what was just dropped; a background thread may hold it for a moment.
 pub fn reopen(dir: &Path) -> Arc<Ost> {
+    reopen_with(dir, options()).unwrap()
+}
+
+/// As [`reopen`], with options; why it cannot be.
+pub fn reopen_with(dir: &Path, options: OstOptions) -> Result<Arc<Ost>, OstError> {
     for _ in 0..1_000_000 {
-        match Ost::open(dir, options()) {
-            Ok(ost) => return ost,
-            Err(e) => assert!(e.to_string().contains("in use"), "{e}"),
+        match Ost::open(dir, options.clone()) {
+            Err(e) if e.to_string().contains("in use") => std::thread::yield_now(),
+            other => return other,
         }
-        std::thread::yield_now();
     }
     panic!("the target stays in use");
 }

@@ -2,9 +2,10 @@
 
 use crate::common::*;
 use pinstripe_oss::check::{Entry, OstDir};
-use pinstripe_oss::{Boot, LabelError, Ost, OstError, OstLabel, name, sidecar};
+use pinstripe_oss::{Boot, LabelError, Ost, OstError, OstLabel, OstOptions, name, sidecar};
 use proto::Errno;
 use proto::oss::*;
+use proto::wire::List;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,40 @@ fn epochs_rise_and_ends_are_remembered() {
     drop(ost);
     let ost = reopen(dir.path());
     assert!(ost.epoch() == 3 && ost.boot().crashed(2) && !ost.boot().crashed(1));
+}
+
+/// Unstable writes are lost with the machine only, and not even then after a clean end.
+#[test]
+fn a_verifier_stands_while_the_machine_runs_and_after_a_clean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(fresh(dir.path()));
+    let open = |run: u8| {
+        let options = OstOptions { machine: Some([run; 16]), ..options() };
+        reopen_with(dir.path(), options).unwrap()
+    };
+    let ost = open(1);
+    let first = ost.verifier();
+    write(&ost, 1, 0, b"x", 0).unwrap();
+    drop(ost);
+    let ost = open(1);
+    assert_eq!(ost.verifier(), first, "the process was killed");
+    let all = CommitReq { objects: List(vec![]) };
+    assert_eq!(ost.commit(&all).unwrap().verifier, first);
+    write(&ost, 1, 0, b"y", 0).unwrap();
+    drop(ost);
+    let ost = open(2);
+    let second = ost.verifier();
+    assert!(second > first, "the machine went down");
+    ost.close().unwrap();
+    drop(ost);
+    let ost = open(3);
+    assert_eq!(ost.verifier(), second, "all was committed before");
+    drop(ost);
+    fs::remove_file(dir.path().join("verifier")).unwrap();
+    assert!(open(3).verifier() > second, "nothing is known");
+    fs::write(dir.path().join("verifier"), b"junk").unwrap();
+    let refused = reopen_with(dir.path(), options()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("no verifier"), "{refused}");
 }
 
 #[test]
