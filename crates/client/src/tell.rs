@@ -133,6 +133,17 @@ impl Telling {
     }
 }
 
+impl Telling {
+    /// The report was refused. What is to be told of a file that is gone interests nobody any more.
+    pub(crate) fn report_failed(&mut self, errno: Errno) {
+        if matches!(errno, Errno::ENOENT | Errno::ESTALE) {
+            let mut st = self.talk.0.st.lock();
+            (st.mtime, st.atime) = (None, None);
+            (st.unreported, st.blocks_due) = (false, false);
+        }
+    }
+}
+
 impl Drop for Telling {
     fn drop(&mut self) {
         // Lost on the way without an answer: dirty again.
@@ -225,7 +236,11 @@ impl Core {
         if reports.is_some() {
             match results.next() {
                 Some(Res::Attr { attr }) => telling.report_done(&attr),
-                other => return Err(errno_of(other)),
+                other => {
+                    let e = errno_of(other);
+                    telling.report_failed(e);
+                    return Err(e);
+                }
             }
         }
         if syncs {

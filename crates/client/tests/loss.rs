@@ -199,3 +199,28 @@ fn a_loss_of_the_mdt_is_never_hidden() {
         round(seed, seed % 2 == 0);
     }
 }
+
+/// What was to be told of a file that the MDT has lost does not fail every sync from then on.
+#[test]
+fn a_file_that_is_lost_does_not_fail_every_sync() {
+    let mut world = World::new(1);
+    let (client, other) = (world.client(), world.client());
+    client.sync_all().unwrap();
+    world.disk.hold();
+    let mode = FileKind::File.mode_bits() | 0o600;
+    let made = client.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(RW)).unwrap();
+    let file = made.file.unwrap();
+    file.write(0, Data::Slice(&[1; 3000])).unwrap();
+    // Its bytes are told now; its access time is not.
+    assert_eq!(other.getattr(&root(), file.fid()).unwrap().size, 3000);
+    let reads = client.open(&root(), file.fid(), OpenFlags { noatime: false, ..RW }).unwrap();
+    assert_eq!(reads.read(0, &mut [0; 10]).unwrap(), 10);
+    world.disk.power_cut();
+    world.stop_mdt_hard();
+    world.start_mdt();
+    until(|| client.lookup(&root(), Fid::ROOT, b"f").is_err());
+    let told = (client.sync_all(), file.fsync(false));
+    assert!(told.0.is_err() && told.1.is_err(), "{told:?}");
+    // Whatever else learns of it at the same time tells it once, too.
+    until(|| client.sync_all().is_ok());
+}
