@@ -468,7 +468,7 @@ fn an_open_file_outlives_its_name() {
     until(|| a.getattr(&root(), fid).is_err());
 }
 
-/// A restart of the MDT ends all leases: what another did right after it is seen.
+/// A restart of the MDT ends all leases: what another does after it is seen by who has noticed it.
 #[test]
 fn a_restart_ends_what_was_believed() {
     let mut world = World::new(1);
@@ -480,7 +480,10 @@ fn a_restart_ends_what_was_believed() {
     let fid = made.attr.fid;
     let held = b.open(&root(), fid, READ).unwrap();
     assert_eq!(Side::read(&held), b"old");
+    let epoch = b.cache_epoch();
     world.restart_mdt();
+    // Until it notices that its connection has ended it knows nothing of the restart.
+    until(|| b.cache_epoch() != epoch);
     Side::put(&a.open(&root(), fid, WRITE).unwrap(), 0, b"new");
     assert_eq!(Side::read(&held), b"new");
     assert_eq!(b.getattr(&root(), fid).unwrap().size, 3);
