@@ -85,6 +85,7 @@ pub struct Ost {
     pub(crate) count: AtomicI64,
     direct_write_min: AtomicUsize,
     verifier: AtomicU64,
+    storing_verifier: Mutex<()>,
     machine: [u8; 16],
     /// What an earlier process wrote under this verifier may be in the machine's memory only.
     inherited: Mutex<bool>,
@@ -150,6 +151,7 @@ impl Ost {
             counters: Counters::default(),
             count: AtomicI64::new(before.objects as i64),
             verifier: AtomicU64::new(verifier),
+            storing_verifier: Mutex::new(()),
             machine,
             inherited: Mutex::new(stands && !before.clean),
             flusher: Mutex::new(Some(flusher)),
@@ -334,10 +336,10 @@ impl Ost {
 
     /// A sync failed: what it covered may be gone, so clients must send it again.
     pub(crate) fn new_verifier(&self) {
-        let least = u64::from(self.boot.epoch) << 32;
-        let next = |old: u64| Some((old + 1).max(least));
-        let old = self.verifier.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        let verifier = old.map_or(least, |old| (old + 1).max(least));
+        // One at a time: many commits fail at once on a failing disk, and the last one's is to be stored.
+        let _alone = self.storing_verifier.lock();
+        let verifier = (self.verifier() + 1).max(u64::from(self.boot.epoch) << 32);
+        self.verifier.store(verifier, Ordering::Release);
         // The next process must not go on with the one before.
         let record = Verifier { verifier, machine: self.machine };
         if let Err(e) = self.root.replace(VERIFIER, &record.to_bytes())

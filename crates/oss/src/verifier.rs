@@ -87,6 +87,24 @@ mod tests {
         assert_ne!(this_run(), [0; 16]);
     }
 
+    /// A failing disk fails many commits at once.
+    #[test]
+    fn of_failures_side_by_side_the_last_is_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let label = crate::OstLabel { fs: [7; 16], fs_name: "t".into(), index: 0, uuid: [9; 16] };
+        crate::Ost::format(dir.path(), &label).unwrap();
+        let ost = crate::Ost::open(dir.path(), crate::OstOptions::default()).unwrap();
+        let before = ost.verifier();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10).for_each(|_| ost.new_verifier()));
+            }
+        });
+        let stored = Verifier::from_bytes(&std::fs::read(dir.path().join(VERIFIER)).unwrap());
+        assert_eq!(stored.unwrap().verifier, ost.verifier());
+        assert_eq!(ost.verifier(), before + 80);
+    }
+
     proptest! {
         #[test]
         fn decoder_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
