@@ -53,6 +53,7 @@ pub fn run(
     let shared = Arc::new(Shared::default());
     let mut workers = Vec::with_capacity(sessions.len());
     for (number, session) in sessions.into_iter().enumerate() {
+        session.prepare()?;
         let dir = match one_directory {
             true => base,
             false => session.mkdir(base, format!("d{number}").as_bytes())?.fid,

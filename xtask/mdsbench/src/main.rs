@@ -1,8 +1,10 @@
 //! Creates, stats and unlinks per second of one metadata target, straight over the client library:
 //! any number of sessions in this process, each with its own socket and one request at a time, as
-//! the clients of a cluster have, driven by a few threads. Prints one JSON object. `cargo xtask
-//! bench mds` runs it.
+//! the clients of a cluster have, driven by a few threads; before that, how often a message goes to
+//! and fro over as many sockets with nothing behind them. Prints one JSON object. `cargo xtask bench
+//! mds` runs it.
 
+mod floor;
 mod load;
 
 use anyhow::{Context, Result};
@@ -50,18 +52,21 @@ fn main() -> Result<()> {
     let args = Args::parse();
     more_files();
     net::set_client_threads(args.threads);
+    let phase = Duration::from_secs_f64(args.seconds);
+    let floor = floor::run(args.sessions, args.threads, phase).context("bare sockets")?;
     let key = args.key.as_deref().map(ClusterKey::load).transpose()?;
     let (endpoint, fs) = target(&args, key.clone())?;
     let first = MdsSession::connect(&endpoint, "MDT0000", fs, key.clone())?;
     let base = first.mkdir(Fid::ROOT, args.name.as_bytes()).context("making the directory")?.fid;
     let mut sessions = connect(args.sessions.saturating_sub(1), &endpoint, fs, key.as_ref())?;
     sessions.push(first);
-    let phase = Duration::from_secs_f64(args.seconds);
     let cpu = || {
         (processor_seconds("self"), args.server.map_or(0.0, |p| processor_seconds(&p.to_string())))
     };
     let phases = load::run(sessions, base, args.shared, phase, cpu)?;
-    let mut said = serde_json::json!({"sessions": args.sessions, "shared": args.shared});
+    let mut said = serde_json::json!({
+        "sessions": args.sessions, "shared": args.shared, "bare_per_second": floor,
+    });
     for (name, p) in load::PHASES.iter().zip(phases) {
         let each = |seconds: f64| seconds * 1e6 / p.operations.max(1) as f64;
         said[*name] = serde_json::json!({
