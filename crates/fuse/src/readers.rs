@@ -1,9 +1,9 @@
 //! How many threads read from the device at a time.
 //!
-//! While requests come one after the other, one reader is by far the fastest: it stays on the caller's CPU, whereas several
-//! waiting readers are woken in turn, each on another CPU (measured: 4 KiB reads 280,000/s against 50,000/s). So the other
-//! threads park. Readers multiply when requests take long and more of them are there ("spread"); a parked thread, the
-//! sentinel, notices when nobody reads because a handler blocks, within [`TICK`].
+//! While requests come one after the other, one reader is by far the fastest, and `near` keeps it on the caller's CPU, whereas
+//! several waiting readers are woken in turn (measured: 4 KiB reads 280,000/s against 50,000/s). So the other threads park.
+//! Readers multiply when requests take long and more of them are there ("spread"); a parked thread, the sentinel, notices
+//! when nobody reads because a handler blocks, within [`TICK`].
 //!
 //! This file knows no device: it counts and parks threads.
 

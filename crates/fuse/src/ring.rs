@@ -15,7 +15,6 @@
 //!
 //! FORGET, INTERRUPT and notifications still go through the device, which the `worker` threads read.
 
-mod cpus;
 mod entry;
 mod hub;
 mod port;
@@ -23,7 +22,7 @@ mod steward;
 mod thread;
 
 use crate::channel::Channel;
-use cpus::Cpus;
+use crate::cpus::Cpus;
 pub(crate) use entry::{Entry, Message};
 use hub::Hub;
 use parking_lot::{Condvar, Mutex};

@@ -1,9 +1,11 @@
 //! The threads of a session: each reads a request, hands it to the file system, and reads the next or parks.
 
 use crate::channel::{Channel, Link};
+use crate::cpus::Cpus;
 use crate::dispatch::{self, Outcome, Target};
 use crate::dying::{Desk, Watch};
 use crate::fs::Filesystem;
+use crate::near::{Asker, Near, Places};
 use crate::parse::{Args, Malformed};
 use crate::readers::{Next, Readers};
 use crate::ring::{self, Entry, Message, Ring, Serve};
@@ -18,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// A request that took this long may have kept others waiting.
 const SLOW: Duration = Duration::from_micros(50);
+
+/// So may one that took this long, where one thread asks nearly everything.
+const BLOCKED: Duration = Duration::from_millis(1);
 
 /// So may one that carries this much data, whose copying no clock of ours sees.
 const LARGE: usize = 128 << 10;
@@ -38,6 +43,9 @@ struct State {
     destroyed: Mutex<bool>,
     ring: Option<Arc<Ring>>,
     wish: IoUring,
+    /// None where all threads run on one CPU anyway.
+    cpus: Option<Cpus>,
+    asker: Asker,
 }
 
 impl Crew {
@@ -61,6 +69,8 @@ impl Crew {
             destroyed: Mutex::default(),
             ring,
             wish,
+            cpus: Cpus::read().ok().filter(Cpus::several),
+            asker: Asker::default(),
         };
         Crew { state: Arc::new(state) }
     }
@@ -153,9 +163,10 @@ impl State {
 
     /// Reads and parks by turns.
     fn turns(self: &Arc<State>, channel: &Arc<Channel>, desk: &Desk, mut reading: bool) {
+        let mut near = Near::new(&self.asker, self.cpus.as_ref().map(|c| c as &dyn Places));
         loop {
             if reading {
-                let ended = self.serve(channel, desk);
+                let ended = self.serve(channel, desk, &mut near);
                 if let Err(failure) = ended {
                     if let Some(e) = failure {
                         self.failure.lock().get_or_insert(e);
@@ -179,6 +190,7 @@ impl State {
         self: &Arc<State>,
         channel: &Arc<Channel>,
         desk: &Desk,
+        near: &mut Near<'_>,
     ) -> Result<(), Option<io::Error>> {
         let mut buf = channel.shared.pool.get();
         let link = Link::Device(channel.clone());
@@ -194,6 +206,7 @@ impl State {
             if self.readers.taken() {
                 self.grow(true);
             }
+            near.request(buf.request(len));
             let start = Instant::now();
             desk.begin(dispatch::header(buf.request(len)).as_ref(), start);
             let outcome = guarded(|| dispatch::request(&target, &mut buf, len));
@@ -201,7 +214,9 @@ impl State {
             if let Outcome::Destroy(unique) = outcome {
                 self.answer_destroy(&link, unique, (1, 0));
             }
-            let slow = len >= LARGE || start.elapsed() >= SLOW;
+            // Who waits beside the only asker's request is the kernel, with what it has to say of it.
+            let patience = if near.stays() { BLOCKED } else { SLOW };
+            let slow = len >= LARGE || start.elapsed() >= patience;
             self.readers.completed(slow, || channel.pending());
             if !self.readers.read_on() {
                 return Ok(());

@@ -5,26 +5,31 @@ use std::io;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-pub(super) struct Cpus {
+pub(crate) struct Cpus {
     possible: usize,
     /// Where the process may run at all.
     allowed: CpuSet,
 }
 
 impl Cpus {
-    pub(super) fn read() -> io::Result<Cpus> {
+    pub(crate) fn read() -> io::Result<Cpus> {
         let text = std::fs::read_to_string(POSSIBLE)?;
         let possible = count(&text).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Cpus { possible, allowed: sched_getaffinity(None)? })
     }
 
     /// Number of CPUs that may ever be there; the kernel has as many queues.
-    pub(super) fn possible(&self) -> usize {
+    pub(crate) fn possible(&self) -> usize {
         self.possible
     }
 
+    /// Whether there is a choice.
+    pub(crate) fn several(&self) -> bool {
+        self.allowed.count() > 1
+    }
+
     /// Binds the calling thread to a CPU, or to all allowed ones where that is not possible.
-    pub(super) fn pin(&self, cpu: usize) {
+    pub(crate) fn pin(&self, cpu: usize) {
         let mut one = CpuSet::new();
         if cpu < CpuSet::MAX_CPU && self.allowed.is_set(cpu) {
             one.set(cpu);
@@ -36,7 +41,7 @@ impl Cpus {
     }
 
     /// Lets the calling thread run on all allowed CPUs.
-    pub(super) fn unpin(&self) {
+    pub(crate) fn unpin(&self) {
         // Best effort: a thread in the wrong place is only slower.
         let _ = sched_setaffinity(None, &self.allowed);
     }
