@@ -39,7 +39,8 @@ pub struct MdtOptions {
     pub orphan_grace: Duration,
     /// How often the OSTs are asked for their space.
     pub poll_interval: Duration,
-    /// How long a client may take to give back a lease before it is evicted.
+    /// How long a client may take to give back a lease before it is evicted. Clients believe what they were
+    /// granted for 18 seconds after they last heard of the MDT: less than 20 is for tests.
     pub recall_timeout: Duration,
     /// How long an OST that cannot be reached holds up what an evicted client had. After that it
     /// counts as gone, and is told when it is back.

@@ -20,6 +20,7 @@ use crate::io::read_at;
 use crate::label::{LABEL, OstLabel, RECORD_MAX};
 use crate::name::{BUCKETS, SIDECAR_SUFFIX, bucket, object_path, parse_name, sidecar_path};
 use crate::ost::Ost;
+use crate::side;
 use crate::sidecar::{HEADER_LEN, believed, is_blank, position, read_header};
 use crate::verifier::VERIFIER;
 use crate::{LabelError, OstError};
@@ -90,6 +91,26 @@ impl OstDir {
         let boot = Boot::from_bytes(&root.read(BOOT, RECORD_MAX).map_err(fail)?).map_err(bad)?;
         let objects = root.sub(OBJECTS).map_err(fail)?;
         Ok(OstDir { root, objects, label, boot })
+    }
+
+    /// Which of the records beside label and boot record cannot be read as what they are: the file, and
+    /// what to do.
+    pub fn damaged(&self, path: &Path) -> Result<Vec<(&'static str, String)>, OstError> {
+        let found = [
+            (VERIFIER, side::verifier(&self.root, path).map(drop)),
+            (FENCES, side::fences(&self.root, path).map(drop)),
+        ];
+        let mut damaged = Vec::new();
+        for (name, read) in found {
+            match read {
+                Ok(()) => {}
+                Err(OstError::Record { why, remedy, .. }) => {
+                    damaged.push((name, format!("{why}; {remedy}")));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(damaged)
     }
 
     /// Calls `found` for all that lies in the target, directory by directory.

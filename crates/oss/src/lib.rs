@@ -24,6 +24,7 @@ mod ost;
 mod pool;
 mod range;
 mod service;
+mod side;
 pub mod sidecar;
 mod space;
 mod stats;
@@ -51,6 +52,16 @@ pub enum OstError {
         path: std::path::PathBuf,
         /// What is wrong with it.
         why: LabelError,
+    },
+    /// A record the target keeps beside them is not readable as one.
+    #[error("{path}: {why}; {remedy}")]
+    Record {
+        /// Which file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        why: LabelError,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The local file system failed.
     #[error("{what}: {error}")]

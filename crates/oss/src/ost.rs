@@ -12,12 +12,13 @@ use rustix::fs::{FlockOperation, OFlags, flock, syncfs};
 
 use crate::boot::{BOOT, Boot};
 use crate::cache::Cache;
-use crate::fences::{FENCES, FENCES_BYTES, Fences};
+use crate::fences::{FENCES, Fences};
 use crate::files::{Dir, OBJECTS};
 use crate::flush::{Flusher, Note, run};
 use crate::label::{LABEL, OstLabel, RECORD_MAX, format};
 use crate::marked::Marked;
 use crate::object::Object;
+use crate::side;
 use crate::space::Space;
 use crate::stats::{Counters, Stats, Verb, add};
 use crate::sums::Home;
@@ -121,7 +122,7 @@ impl Ost {
         let label = OstLabel::read(&root, path)?;
         let lock = lock(&root, path, &label)?;
         let before = read_boot(&root, path)?;
-        let fences = read_fences(&root, path)?;
+        let fences = side::fences(&root, path)?.unwrap_or_default();
         let boot = before.clone().next();
         root.replace(BOOT, &boot.to_bytes()).map_err(fail)?;
         let objects = root.sub(OBJECTS).map_err(fail)?;
@@ -131,7 +132,7 @@ impl Ost {
         let cache = Cache::new(options.max_open_objects.min(affordable_objects()));
         let machine = options.machine.unwrap_or_else(this_run);
         let (verifier, stands) =
-            match read_verifier(&root, path)?.filter(|old| old.stands(&machine, before.clean)) {
+            match side::verifier(&root, path)?.filter(|old| old.stands(&machine, before.clean)) {
                 Some(old) => (old.verifier, true),
                 None => (u64::from(boot.epoch) << 32, false),
             };
@@ -410,24 +411,4 @@ fn affordable_objects() -> usize {
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(256) / (FDS_PER_OBJECT * TARGETS_PER_PROCESS)).min(1 << 20) as usize
-}
-
-/// None: there is none yet.
-fn read_verifier(root: &Dir, path: &Path) -> Result<Option<Verifier>, OstError> {
-    match root.read(VERIFIER, RECORD_MAX) {
-        Ok(bytes) => Verifier::from_bytes(&bytes)
-            .map(Some)
-            .map_err(|why| OstError::Label { path: path.join(VERIFIER), why }),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(e) => Err(OstError::io(format!("reading {}", path.join(VERIFIER).display()))(e)),
-    }
-}
-
-fn read_fences(root: &Dir, path: &Path) -> Result<Fences, OstError> {
-    match root.read(FENCES, FENCES_BYTES) {
-        Ok(bytes) => Fences::from_bytes(&bytes)
-            .map_err(|why| OstError::Label { path: path.join(FENCES), why }),
-        Err(rustix::io::Errno::NOENT) => Ok(Fences::default()),
-        Err(e) => Err(OstError::io(format!("reading {}", path.join(FENCES).display()))(e)),
-    }
 }

@@ -1,7 +1,7 @@
 //! What a running process tells about itself through `CTL`.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use net::{ClusterKey, Endpoint};
 use proto::mgs::Config;
@@ -39,7 +39,7 @@ impl Resident {
             return Ok(mgs.config());
         }
         let endpoint = self.mgs.as_ref().ok_or("no management service is known")?;
-        let wait = std::time::Duration::ZERO;
+        let wait = Duration::ZERO;
         let session = mgs::connect(endpoint, "MGS", self.key.as_ref(), wait).map_err(|e| e.text)?;
         let config = mgs::fetch(&session).map_err(|e| e.text);
         session.close();
@@ -111,22 +111,46 @@ impl Inside for Resident {
 
 /// Parameter of an OST: writes from this size on go past its page cache, KiB; 0: none does.
 const DIRECT_WRITE_MIN: &str = "direct_write_min_kb";
+/// Parameter of an MDT: how long a client may take to give back a lease before it is evicted, seconds.
+const RECALL_TIMEOUT: &str = "recall_timeout_s";
+/// Shortest and longest of them: clients that are cut off believe what they have for 18 seconds.
+const RECALL_TIMEOUT_RANGE: (u32, u32) = (20, 600);
+
+/// A value that is a whole number within a range.
+fn number(name: &str, value: &str, range: (u32, u32), unit: &str) -> Result<u32, String> {
+    let (least, most) = range;
+    let found = value.parse().ok().filter(|n| (least..=most).contains(n));
+    found
+        .ok_or_else(|| format!("'{value}' is no value of {name}: it is {least} to {most} ({unit})"))
+}
 
 impl Resident {
     /// Checks or sets a parameter of a target; `None`: it is none.
     fn set_of_target(&self, name: &str, value: &str, apply: bool) -> Option<Result<(), String>> {
-        let target = name.strip_suffix(DIRECT_WRITE_MIN)?.strip_suffix('.')?;
+        let (target, parameter) = name.split_once('.')?;
         let targets = self.node.as_ref()?.targets();
-        let ost = targets.iter().find(|t| t.name() == target)?.ost()?;
-        let most = proto::MAX_BULK >> 10;
-        let kb = value.parse().ok().filter(|kb: &u32| *kb <= most);
-        let Some(kb) = kb else {
-            return Some(Err(format!("'{value}' is no value of {name}: it is 0 to {most} (KiB)")));
-        };
-        if apply {
-            ost.set_direct_write_min((kb as usize) << 10);
+        let target = targets.iter().find(|t| t.name() == target)?;
+        match (parameter, target.mdt(), target.ost()) {
+            (DIRECT_WRITE_MIN, _, Some(ost)) => {
+                let kb = number(name, value, (0, proto::MAX_BULK >> 10), "KiB");
+                let set = |kb: u32| ost.set_direct_write_min((kb as usize) << 10);
+                Some(kb.map(|kb| {
+                    if apply {
+                        set(kb)
+                    }
+                }))
+            }
+            (RECALL_TIMEOUT, Some(mdt), _) => {
+                let seconds = number(name, value, RECALL_TIMEOUT_RANGE, "seconds");
+                let set = |s: u32| mdt.set_recall_timeout(Duration::from_secs(s.into()));
+                Some(seconds.map(|s| {
+                    if apply {
+                        set(s)
+                    }
+                }))
+            }
+            _ => None,
         }
-        Some(Ok(()))
     }
 
     fn own_params(&self) -> Vec<Param> {
@@ -145,6 +169,11 @@ impl Resident {
                 if let Some(ost) = target.ost() {
                     let value = (ost.direct_write_min() >> 10).to_string();
                     let name = format!("{name}.{DIRECT_WRITE_MIN}");
+                    all.push(Param { name, value, writable: true });
+                }
+                if let Some(mdt) = target.mdt() {
+                    let value = mdt.recall_timeout().as_secs().to_string();
+                    let name = format!("{name}.{RECALL_TIMEOUT}");
                     all.push(Param { name, value, writable: true });
                 }
                 if let Value::Object(state) = target.status() {

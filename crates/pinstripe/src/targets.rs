@@ -166,6 +166,14 @@ impl Target {
         }
     }
 
+    /// Its namespace, if it is an MDT.
+    pub fn mdt(&self) -> Option<&Mdt> {
+        match self {
+            Target::Mdt(mdt, ..) => Some(mdt),
+            Target::Ost(..) => None,
+        }
+    }
+
     /// Its objects, if it is an OST.
     pub fn ost(&self) -> Option<&Ost> {
         match self {

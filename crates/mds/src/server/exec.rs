@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -86,16 +87,17 @@ pub struct Exec {
     /// To the destroyer.
     pub garbage: (Sender<(Fid, Garbage)>, Receiver<(Fid, Garbage)>),
     store: Arc<dyn Store>,
-    recall_timeout: Duration,
+    /// How long a client may take to give back a lease, milliseconds.
+    recall_timeout: AtomicU64,
 }
 
 impl Exec {
     /// An executor over a state and its store. The queues are bounded by what fills them: requests
     /// by the credits of their sessions, the others by requests (invariant 8).
     pub fn new(state: State, store: Arc<dyn Store>) -> Arc<Exec> {
-        let recall_timeout = state.options().recall_timeout;
+        let recall_timeout = state.options().recall_timeout.as_millis() as u64;
         Arc::new(Exec {
-            recall_timeout,
+            recall_timeout: recall_timeout.into(),
             state: Mutex::new(state),
             work: unbounded(),
             needs: unbounded(),
@@ -104,6 +106,16 @@ impl Exec {
             fences: unbounded(),
             store,
         })
+    }
+
+    /// How long a client may take to give back a lease before it is evicted.
+    pub fn recall_timeout(&self) -> Duration {
+        Duration::from_millis(self.recall_timeout.load(Relaxed))
+    }
+
+    /// Counts for call-backs from now on.
+    pub fn set_recall_timeout(&self, timeout: Duration) {
+        self.recall_timeout.store(timeout.as_millis() as u64, Relaxed);
     }
 
     /// Brings work and does it, unless somebody is at it.
@@ -215,13 +227,13 @@ impl Exec {
             let ok = r.is_ok_and(|r| r.status().is_ok());
             exec.leave(Work::LeasesBack(id, number, ok));
         };
-        session.call_back(ops::callback::LEASES, body, self.recall_timeout, Box::new(done));
+        session.call_back(ops::callback::LEASES, body, self.recall_timeout(), Box::new(done));
     }
 
     fn recall(self: &Arc<Exec>, session: SessionRef, what: u8) {
         let body = Recall { what, fid: Fid::NONE }.to_bytes();
         let (exec, id) = (Arc::clone(self), session.id());
-        let timeout = self.recall_timeout;
+        let timeout = self.recall_timeout();
         let ends = what == proto::mds::R_SOLE_END;
         session.call_back(
             ops::callback::RECALL,

@@ -181,6 +181,16 @@ impl Mdt {
         self.addresses.lock().set(osts, key);
     }
 
+    /// How long a client may take to give back a lease before it is evicted.
+    pub fn recall_timeout(&self) -> Duration {
+        self.exec.recall_timeout()
+    }
+
+    /// Sets it for call-backs from now on, until the target is opened again.
+    pub fn set_recall_timeout(&self, timeout: Duration) {
+        self.exec.set_recall_timeout(timeout);
+    }
+
     /// Every lease there is: inode, session, `LS_*`.
     pub fn leases(&self) -> Vec<(proto::Fid, u64, u8)> {
         self.exec.with(|s| s.leases.table.all().collect())

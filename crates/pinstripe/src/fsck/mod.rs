@@ -31,7 +31,7 @@ pub struct Problem {
     pub target: String,
     /// Its kind, one of the names in `docs/operations.md`.
     pub kind: String,
-    /// The file concerned.
+    /// The FID of the file concerned, or the name of a target's own record.
     pub fid: String,
     /// What is wrong.
     pub text: String,
@@ -128,6 +128,10 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         same_fs(&name, ost.label.fs)?;
         if open.contains_key(&ost.label.index) {
             return Err(Failure::usage(format!("{} holds {name} once more", dir.display())));
+        }
+        let damaged = ost.damaged(dir).map_err(|e| Failure::run(e.to_string()))?;
+        for (file, text) in damaged {
+            findings.problem(&name, "damaged-record", file.to_string(), text);
         }
         objects.walk(dir, &ost, &mut findings)?;
         open.insert(ost.label.index, ost);

@@ -223,6 +223,25 @@ fn leftovers_of_a_crash_are_told_from_damage() {
 }
 
 #[test]
+fn damaged_records_of_an_ost_are_found() {
+    let image = Image::make();
+    for name in ["verifier", "fences"] {
+        let path = image.dir.path().join("ost0").join(name);
+        let before = std::fs::read(&path).ok();
+        std::fs::write(&path, b"PSTVERIF, but no more than that").unwrap();
+        let found = image.check(false).problems;
+        let [problem] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((problem.kind.as_str(), problem.fid.as_str()), ("damaged-record", name));
+        assert!(problem.text.contains("remove the file"), "{}", problem.text);
+        match before {
+            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    assert_eq!(image.kinds(true), Vec::<String>::new());
+}
+
+#[test]
 fn a_flipped_byte_is_found_when_data_is_read() {
     use std::os::unix::fs::FileExt;
     let image = Image::make();

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use proto::lov::Lov;
 use proto::{Errno, Fid};
+use serde_json::{Value, json};
 
 use super::show::{Show, ShowFlags};
 use super::xattr;
-use crate::cli::GetstripeArgs;
+use crate::cli::{Common, GetstripeArgs};
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
@@ -19,8 +20,15 @@ enum Depth {
     All,
 }
 
+/// Where what is found goes.
+enum Sink {
+    Text(ShowFlags),
+    /// One list in the end.
+    Json(Vec<Value>),
+}
+
 /// Shows each path; goes on after a failure and then answers with the first one's code.
-pub fn run(args: &GetstripeArgs) -> Outcome<()> {
+pub fn run(args: &GetstripeArgs, common: &Common) -> Outcome<()> {
     let flags = ShowFlags {
         count: args.count,
         size: args.size,
@@ -34,23 +42,30 @@ pub fn run(args: &GetstripeArgs) -> Outcome<()> {
         (false, true) => Depth::Itself,
         (false, false) => Depth::Entries,
     };
+    let mut sink = if common.json { Sink::Json(Vec::new()) } else { Sink::Text(flags) };
     let mut worst = None;
     for path in &args.paths {
-        if let Err(e) = walk(path, depth, flags) {
+        if let Err(e) = walk(path, depth, &mut sink) {
             eprintln!("lfs getstripe: {}", e.text);
+            if let Sink::Json(all) = &mut sink {
+                let top = path.to_string_lossy();
+                all.push(json!({ "path": top, "error": e.text, "code": e.code }));
+            }
             worst = worst.or(Some(e.code));
         }
     }
-    match (worst, args.paths.as_slice()) {
-        (None, _) => Ok(()),
-        (Some(code), [one]) => {
-            Err(Failure::with_code(code, format!("getstripe failed for {}.", one.display())))
-        }
-        (Some(code), _) => Err(Failure::with_code(code, "getstripe failed.")),
+    if let Sink::Json(all) = sink {
+        out::json_pretty(&Value::from(all));
     }
+    let Some(code) = worst else { return Ok(()) };
+    let text = match args.paths.as_slice() {
+        [one] => format!("getstripe failed for {}.", one.display()),
+        _ => "getstripe failed.".to_string(),
+    };
+    Err(Failure { answered: common.json, ..Failure::with_code(code, text) })
 }
 
-fn walk(top: &Path, depth: Depth, flags: ShowFlags) -> Outcome<()> {
+fn walk(top: &Path, depth: Depth, sink: &mut Sink) -> Outcome<()> {
     // A stack of our own, so that a deep tree cannot exhaust the thread's.
     let mut todo = vec![(top.to_path_buf(), 0usize)];
     while let Some((path, level)) = todo.pop() {
@@ -59,7 +74,7 @@ fn walk(top: &Path, depth: Depth, flags: ShowFlags) -> Outcome<()> {
         let kind = meta.file_type();
         if level == 0 || kind.is_file() || kind.is_dir() {
             let name = (depth != Depth::Itself).then(|| path.display().to_string());
-            show(&path, kind.is_dir(), name.as_deref(), flags)?;
+            show(&path, kind.is_dir(), name.as_deref(), sink)?;
         }
         let deeper = match depth {
             Depth::Itself => false,
@@ -75,7 +90,7 @@ fn walk(top: &Path, depth: Depth, flags: ShowFlags) -> Outcome<()> {
     Ok(())
 }
 
-fn show(path: &Path, dir: bool, name: Option<&str>, flags: ShowFlags) -> Outcome<()> {
+fn show(path: &Path, dir: bool, name: Option<&str>, sink: &mut Sink) -> Outcome<()> {
     let lov = match xattr::get(path, xattr::LOV) {
         Ok(bytes) => {
             let lov = Lov::decode(&bytes);
@@ -95,11 +110,14 @@ fn show(path: &Path, dir: bool, name: Option<&str>, flags: ShowFlags) -> Outcome
         }
         Err(e) => return Err(cannot_open(path, e)),
     };
-    if lov.is_none() && !dir {
-        out::line(&format!("{} has no stripe info", path.display()));
-        return Ok(());
+    let shown = Show { lov: lov.as_ref(), dir, path: name };
+    match sink {
+        Sink::Json(all) => all.push(shown.json(path, fid(path))),
+        Sink::Text(_) if lov.is_none() && !dir => {
+            out::line(&format!("{} has no stripe info", path.display()));
+        }
+        Sink::Text(flags) => out::text(&shown.text(*flags)),
     }
-    out::text(&Show { lov: lov.as_ref(), dir, path: name }.text(flags));
     Ok(())
 }
 

@@ -22,10 +22,10 @@ pub const HELP: u8 = 4;
 /// Runs one `lfs` command.
 pub fn run(command: &LfsCommand, common: &Common) -> Outcome<()> {
     match command {
-        LfsCommand::Getstripe(a) => getstripe::run(a),
+        LfsCommand::Getstripe(a) => getstripe::run(a, common),
         LfsCommand::Setstripe(a) => setstripe::run(a),
         LfsCommand::Df(a) => df::run(a, common),
-        LfsCommand::Path2fid(a) => fids::path2fid(a),
-        LfsCommand::Fid2path(a) => fids::fid2path(a),
+        LfsCommand::Path2fid(a) => fids::path2fid(a, common),
+        LfsCommand::Fid2path(a) => fids::fid2path(a, common),
     }
 }

@@ -1,9 +1,12 @@
 //! How a layout looks: `lfs getstripe` of Lustre 2.17, plain layouts and directory defaults.
 
 use std::fmt::Write;
+use std::path::Path;
 
+use proto::Fid;
 use proto::layout::{DEFAULT_STRIPE_COUNT, DEFAULT_STRIPE_SIZE};
 use proto::lov::Lov;
+use serde_json::{Value, json};
 
 /// Which parts are wanted; none of the first four: all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +64,30 @@ impl Show<'_> {
             out.push('\n');
         }
         out
+    }
+
+    /// Everything as JSON: what the text calls by the same names, numbers where Lustre shows numbers.
+    /// A file without stripes has none of them.
+    pub fn json(&self, path: &Path, fid: Option<Fid>) -> Value {
+        let mut value = json!({
+            "path": path.to_string_lossy(),
+            "kind": if self.dir { "directory" } else { "file" },
+            "fid": fid.map(|f| f.to_string()),
+        });
+        if self.lov.is_none() && !self.dir {
+            return value;
+        }
+        let number = |text: String| text.parse::<i64>().ok();
+        value["stripe_count"] = json!(number(self.count()));
+        value["stripe_size"] = json!(number(self.size()));
+        value["pattern"] = json!(self.pattern());
+        value["stripe_offset"] = json!(number(self.offset()));
+        if let Some(lov) = self.lov.filter(|_| !self.dir) {
+            let object = |o: &proto::lov::LovObject| json!({ "l_ost_idx": o.ost, "l_fid": format!("[{:#x}:{:#x}:0x0]", o.seq, o.oid) });
+            value["layout_gen"] = json!(self.generation());
+            value["objects"] = lov.objects.iter().map(object).collect();
+        }
+        value
     }
 
     fn fields(&self, flags: ShowFlags) -> Vec<String> {

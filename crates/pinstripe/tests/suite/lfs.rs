@@ -130,3 +130,54 @@ fn stripes_are_where_they_were_asked_for() {
     assert!(lfs(&p, "df -h .").ok().contains("bytes"));
     p.down().ok();
 }
+
+/// JSON says what the text says, whose form real Lustre gave.
+#[test]
+fn json_says_what_the_text_says() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    p.up(&[]).ok();
+    std::fs::create_dir(p.mnt.join("d")).unwrap();
+    lfs(&p, "setstripe -c -1 d").ok();
+    lfs(&p, "setstripe -c 2 -S 64k -i 3 d/f").ok();
+    std::fs::write(p.mnt.join("d/f"), vec![1; 1 << 20]).unwrap();
+    std::os::unix::fs::symlink("f", p.mnt.join("d/link")).unwrap();
+
+    let json = |words: &str| -> serde_json::Value {
+        serde_json::from_str(&lfs(&p, &format!("--json {words}")).ok()).unwrap()
+    };
+    let all = json("getstripe -r d");
+    let [dir, file] = &all.as_array().unwrap()[..] else { panic!("{all}") };
+    assert_eq!((&dir["path"], &dir["kind"]), (&"d".into(), &"directory".into()));
+    assert_eq!((&dir["stripe_count"], &dir["objects"]), (&(-1).into(), &serde_json::Value::Null));
+    assert_eq!((&file["path"], &file["kind"]), (&"d/f".into(), &"file".into()));
+    for (letter, field) in [("c", "stripe_count"), ("S", "stripe_size"), ("i", "stripe_offset")] {
+        let text = lfs(&p, &format!("getstripe -{letter} d/f")).ok();
+        assert_eq!(file[field].as_i64(), text.trim().parse().ok(), "{field}: {file}");
+    }
+    let yaml = lfs(&p, "getstripe -y d/f").ok();
+    let objects = file["objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 2);
+    for o in objects {
+        let fid = o["l_fid"].as_str().unwrap().trim_matches(['[', ']']);
+        let both = format!("- l_ost_idx: {}\n        l_fid:     {fid}\n", o["l_ost_idx"]);
+        assert!(yaml.contains(&both), "{both} is not in {yaml}");
+    }
+
+    let fid = lfs(&p, "path2fid d/f").ok();
+    assert_eq!(file["fid"], fid.trim());
+    assert_eq!(json("path2fid d/f")[0], serde_json::json!({"path": "d/f", "fid": fid.trim()}));
+    let paths = json(&format!("fid2path . {}", fid.trim()));
+    assert_eq!(paths, serde_json::json!([{"fid": fid.trim(), "paths": ["d/f"]}]));
+
+    // What cannot be shown is told in its place, and beside the list.
+    let said = lfs(&p, "--json getstripe nothing d/f");
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("'nothing'"), "{}", said.err);
+    let rest: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&rest[0]["path"], &rest[0]["code"]), (&"nothing".into(), &2.into()));
+    assert_eq!(rest[1]["path"], "d/f");
+    p.down().ok();
+}

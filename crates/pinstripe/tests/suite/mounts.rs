@@ -270,3 +270,29 @@ fn without_data_the_place_follows_the_mount_point() {
     assert_eq!(read(&p, "f"), b"kept");
     p.down().ok();
 }
+
+#[test]
+fn parameters_of_targets_are_set_within_their_range() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    p.up(&["--osts", "1"]).ok();
+    let mnt = p.mnt.to_str().unwrap();
+    let get = |name: &str| run(&["get_param", name, "--mount", mnt]).ok();
+    let set = |text: &str| run(&["set_param", text, "--mount", mnt]);
+    for (name, value, wrong) in [
+        ("MDT0000.recall_timeout_s", "45", ["19", "601", "soon"]),
+        ("OST0000.direct_write_min_kb", "512", ["4097", "-1", "1k"]),
+    ] {
+        let before = get(name);
+        for wrong in wrong {
+            set(&format!("{name}={wrong}")).refused(1, &[wrong, name]);
+        }
+        assert_eq!(get(name), before);
+        set(&format!("{name}={value}")).ok();
+        assert_eq!(get(name), format!("{name}={value}\n"));
+    }
+    set("OST0000.recall_timeout_s=30").refused(1, &["OST0000.recall_timeout_s"]);
+    p.down().ok();
+}
