@@ -72,6 +72,7 @@ impl Client {
         let (closings, closings_in) = bounded(CLOSES_MAX);
         let promises = Arc::clone(&hooks.promises);
         let leases = Arc::clone(&hooks.table);
+        leases.heard_by(sessions.mdt.heard());
         promises.begin(sessions.mdt.welcome().epoch);
         let (flusher, flusher_in) = bounded(1);
         let queues = (tasks, closings, flusher);

@@ -11,10 +11,17 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::Fid;
 use proto::mds::{LS_ATTR, LS_LAYOUT, LS_LOOKUP, LS_READ, LS_WRITE, Lease};
+
+/// How long what was granted is believed after the MDT last surely knew this client (invariant 3). An
+/// MDT gives a client at least 20 seconds to answer a call-back before others get what it had; the
+/// rest is for clocks that differ.
+pub(crate) const BELIEF: Duration = Duration::from_secs(18);
 
 const SHARDS: usize = 64;
 /// Inodes remembered in a shard before those without a lease are dropped (invariant 8); the MDT
@@ -76,17 +83,30 @@ pub(crate) struct Leases {
     on: bool,
     /// The session with the MDT is lost: nobody could call anything back.
     away: AtomicBool,
+    /// When it was last heard. None: it cannot be lost without `away`.
+    heard: OnceLock<Arc<net::Heard>>,
     clock: AtomicU64,
     /// Stamp of what is not in the table: of anything dropped, or older.
     floor: AtomicU64,
     shards: Vec<Mutex<HashMap<Fid, Entry>>>,
 }
 
+fn too_long_ago(heard: &Arc<net::Heard>) -> bool {
+    heard.silence() >= BELIEF
+}
+
 impl Leases {
     pub(crate) fn new(on: bool) -> Leases {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let (clock, floor) = (AtomicU64::new(1), AtomicU64::new(1));
-        Leases { on, away: AtomicBool::new(false), clock, floor, shards }
+        let away = AtomicBool::new(false);
+        Leases { on, away, heard: OnceLock::new(), clock, floor, shards }
+    }
+
+    /// The session whose server grants them.
+    pub(crate) fn heard_by(&self, heard: Arc<net::Heard>) {
+        // One session all the client's life.
+        let _ = self.heard.set(heard);
     }
 
     fn shard(&self, fid: Fid) -> &Mutex<HashMap<Fid, Entry>> {
@@ -142,7 +162,7 @@ impl Leases {
     }
 
     fn find(&self, fid: Fid) -> Option<Entry> {
-        if !self.on || self.away.load(SeqCst) {
+        if !self.on || self.away.load(SeqCst) || self.heard.get().is_some_and(too_long_ago) {
             return None;
         }
         self.shard(fid).lock().get(&fid).copied()
@@ -225,6 +245,21 @@ mod tests {
     fn learn(l: &Leases, bits: u8) -> Mark {
         let asked = l.mark();
         l.granted(grant(bits), asked).mark(F, bits, asked)
+    }
+
+    /// Cut off, or stopped, it may be evicted before it learns so.
+    #[test]
+    fn nothing_is_believed_of_a_server_that_was_not_heard_for_long() {
+        let l = Leases::new(true);
+        let mark = l.granted(grant(LS_ATTR), l.mark()).mark;
+        let heard = Arc::new(net::Heard::new(false));
+        l.heard_by(Arc::clone(&heard));
+        assert!(l.fresh(F, LS_ATTR, mark));
+        heard.pretend(BELIEF);
+        assert!(!l.fresh(F, LS_ATTR, mark) && !l.has(F, LS_ATTR));
+        // It was only slow: what it granted was not called back meanwhile.
+        heard.pretend(Duration::from_secs(1));
+        assert!(l.fresh(F, LS_ATTR, mark));
     }
 
     #[test]

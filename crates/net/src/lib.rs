@@ -53,6 +53,7 @@ mod socket;
 
 pub use auth::{Accepted, Challenge, Proof};
 pub use client::backoff::Backoff;
+pub use client::heard::Heard;
 pub use client::options::{ConnectOptions, Events, NoEvents};
 pub use client::runtime::{MAX_CLIENT_THREADS, set_client_threads};
 pub use client::stats::SessionStats;

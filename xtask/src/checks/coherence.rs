@@ -28,33 +28,63 @@ const WITHOUT: &str = "mapped";
 const AWAY: Duration = Duration::from_millis(700);
 const WELL: Duration = Duration::from_millis(1300);
 
+/// How long a mount is stopped that is to be evicted, after the 20 seconds it has to answer; and how
+/// long it then gets to find its way back before the next.
+const EVICTED: Duration = Duration::from_secs(22);
+const BACK: Duration = Duration::from_secs(4);
+
+/// What a run of the exerciser is like.
+struct Work {
+    seed: u64,
+    seconds: &'static str,
+    /// Further arguments.
+    args: &'static [&'static str],
+    /// Pause between two faults.
+    well: Duration,
+}
+
+impl Work {
+    fn of(cx: &Cx, n: u64) -> Work {
+        let seed = cx.seed() * 1000 + n;
+        Work { seed, seconds: cx.size("15", "5"), args: &[], well: WELL }
+    }
+}
+
 fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, OSTS)?;
     let mounts = [cluster.mount("a")?, cluster.mount("b")?, cluster.mount("c")?];
-    let seed = |n: u64| cx.seed() * 1000 + n;
     for n in 0..cx.size(3, 1) {
-        let name = format!("one truth, seed {}", seed(n));
-        cx.case(&name, || one_truth(cx, &mounts, seed(n), |_| Ok(())));
+        let work = Work::of(cx, n);
+        let name = format!("one truth, seed {}", work.seed);
+        cx.case(&name, || one_truth(cx, &mounts, &work, |_| Ok(())));
     }
     cx.case("while OSTs are killed", || {
         let osts: Vec<usize> =
             (0..OSTS).map(|n| cluster.find(&format!("ost{n}"))).collect::<Result<_>>()?;
-        one_truth(cx, &mounts, seed(100), |round| {
+        one_truth(cx, &mounts, &Work::of(cx, 100), |round| {
             let at = osts[round % osts.len()];
             cluster.kill(at);
             sleep(AWAY);
             cluster.start(at)
         })
     });
+    let pids: Vec<i32> = mounts.iter().map(|mnt| cluster.mount_pid(mnt)).collect::<Result<_>>()?;
+    let stop = |round: usize, time: Duration| {
+        let pid = pids[round % pids.len()];
+        signal(pid, Signal::STOP)?;
+        sleep(time);
+        signal(pid, Signal::CONT)
+    };
     cx.case("while mounts are stopped", || {
-        let pids: Vec<i32> =
-            mounts.iter().map(|mnt| cluster.mount_pid(mnt)).collect::<Result<_>>()?;
-        one_truth(cx, &mounts, seed(200), |round| {
-            let pid = pids[round % pids.len()];
-            signal(pid, Signal::STOP)?;
-            sleep(AWAY);
-            signal(pid, Signal::CONT)
-        })
+        one_truth(cx, &mounts, &Work::of(cx, 200), |round| stop(round, AWAY))
+    });
+    cx.case("while mounts are stopped until they are evicted", || {
+        // What an evicted mount had not synced is lost, and told; what its own other threads saw of it
+        // has no order.
+        let args = &["--sync", "--threads", "1"];
+        let seconds = cx.size("70", "25");
+        let work = Work { args, seconds, well: BACK, ..Work::of(cx, 400) };
+        one_truth(cx, &mounts, &work, |round| stop(round, EVICTED))
     });
     for mnt in &mounts {
         cluster.unmount(mnt)?;
@@ -63,7 +93,7 @@ fn run(cx: &Cx) -> Result<()> {
     let slow =
         ["d", "e", "f"].map(|name| cluster.mount_with(name, &format!("pauses={}", cx.seed())));
     let slow: Vec<PathBuf> = slow.into_iter().collect::<Result<_>>()?;
-    cx.case("with pauses", || one_truth(cx, &slow, seed(300), |_| Ok(())));
+    cx.case("with pauses", || one_truth(cx, &slow, &Work::of(cx, 300), |_| Ok(())));
     cx.case("stop and fsck", || cluster.stop_and_check());
     Ok(())
 }
@@ -72,23 +102,23 @@ fn run(cx: &Cx) -> Result<()> {
 fn one_truth(
     cx: &Cx,
     mounts: &[PathBuf],
-    seed: u64,
+    work: &Work,
     mut fault: impl FnMut(usize) -> Result<()>,
 ) -> Result<()> {
-    let name = format!("work-{seed}");
+    let name = format!("work-{}", work.seed);
     std::fs::create_dir(mounts[0].join(&name))?;
     let mut cmd = cx.lab("coherence").args(["--without", WITHOUT]);
     for mnt in mounts {
         cmd = cmd.arg("--dir").arg(mnt.join(&name));
     }
-    let seconds = cx.size("15", "5");
-    let cmd = cmd.args(["--seed", &seed.to_string(), "--seconds", seconds]).limit(120);
+    let seed = work.seed.to_string();
+    let cmd = cmd.args(["--seed", &seed, "--seconds", work.seconds]).args(work.args).limit(200);
     std::thread::scope(|scope| {
         let lab = scope.spawn(move || cmd.ok());
         let mut faults = Ok(());
         let mut round = 0;
         while !lab.is_finished() {
-            sleep(WELL);
+            sleep(work.well);
             if faults.is_ok() {
                 faults = fault(round);
             }

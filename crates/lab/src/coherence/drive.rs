@@ -224,6 +224,10 @@ impl Worker<'_> {
         let answer = run(self);
         let back = self.since.elapsed().as_nanos() as u64;
         let who = self.who;
+        if answer.is_err() {
+            // What an evicted mount had open stays lost.
+            self.kept.clear();
+        }
         match (answer, unknown) {
             (Ok(op), _) => self.history.push(Entry { who, call, back: Some(back), op }),
             (Err(_), Some(op)) => self.history.push(Entry { who, call, back: None, op }),

@@ -5,6 +5,7 @@
 //! that order. Assumptions: whoever answers may do so on the very thread that sends, so nothing
 //! here calls out with the lock held. Never does: sleep, or block a thread that delivers replies.
 
+use super::heard::Heard;
 use super::{CallReply, SessionStats, runtime};
 use crate::keeper::{Kept, keeper};
 use crate::link::Link;
@@ -101,6 +102,7 @@ pub(crate) struct Core {
     pub(crate) options: ConnectOptions,
     pub(crate) moved: Arc<Notify>,
     pub(crate) runtime: Handle,
+    pub(crate) heard: Arc<Heard>,
     this: Weak<Core>,
     local: AtomicBool,
     state: Mutex<State>,
@@ -130,12 +132,14 @@ impl Core {
             goodbye: false,
             stats: SessionStats::default(),
         };
+        let local = matches!(endpoint, Endpoint::Local(_));
         let core = Arc::new_cyclic(|this| Core {
             options,
             moved: Arc::new(Notify::new()),
             runtime,
+            heard: Arc::new(Heard::new(local)),
             this: this.clone(),
-            local: AtomicBool::new(matches!(endpoint, Endpoint::Local(_))),
+            local: AtomicBool::new(local),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
@@ -348,7 +352,7 @@ impl Core {
         }
         state.credits = usize::from(header.credits.get().max(1));
         match header.opcode.get() {
-            ops::session::PING => {}
+            ops::session::PING => self.heard.answered(header.xid.get()),
             ops::session::DISCONNECT => {
                 state.goodbye = true;
                 self.changed.notify_all();

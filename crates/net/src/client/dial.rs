@@ -1,6 +1,7 @@
 //! Connecting over a socket: the stream, the greeting, the proof of the key.
 
 use super::core::Core;
+use super::heard;
 use crate::auth::{self, Accepted, Challenge, Proof, Side};
 use crate::message::Frame;
 use crate::reader::FrameReader;
@@ -26,6 +27,7 @@ pub(crate) async fn dial(
     hello: &Hello,
 ) -> Result<(), NetError> {
     let limit = core.options.connect_timeout;
+    let began = heard::now();
     let set_up = async {
         let stream = open(endpoint).await?;
         let needs_key = matches!(stream, Stream::Tcp(_));
@@ -37,6 +39,7 @@ pub(crate) async fn dial(
     let (read, outbox, welcome) = tokio::time::timeout(limit, set_up).await.map_err(|_| {
         NetError::Timeout { target: format!("{} at {endpoint}", hello.target), after: limit }
     })??;
+    core.heard.answered(began);
     core.welcomed(welcome);
     core.adopt(generation, outbox.clone())?;
     let served = Served {
@@ -180,7 +183,7 @@ impl Peer for Served {
         let Some(session) = self.core.upgrade().and_then(|c| c.welcome()) else {
             return Err(NetError::Shutdown);
         };
-        let mut header = Header::request(ops::session::PING, 0);
+        let mut header = Header::request(ops::session::PING, heard::now());
         header.session = session.session.into();
         use crate::link::Link;
         self.outbox.send(Frame::bare(header));

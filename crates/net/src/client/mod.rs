@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub(crate) mod core;
 pub(crate) mod dial;
+pub(crate) mod heard;
 pub(crate) mod options;
 pub(crate) mod reconnect;
 pub(crate) mod runtime;
@@ -12,6 +13,7 @@ use crate::{ConnectOptions, Endpoint, NetError, Reply, SessionStats};
 use ::core::time::Duration;
 use bytes::Bytes;
 use core::{Core, GOODBYE_WAIT};
+use heard::Heard;
 use parking_lot::{Condvar, Mutex};
 use proto::frame::Header;
 use proto::mgs::Welcome;
@@ -57,6 +59,11 @@ impl Session {
     /// Whether there is a transport now.
     pub fn is_connected(&self) -> bool {
         self.core.is_up()
+    }
+
+    /// Tells when the server last surely knew this session.
+    pub fn heard(&self) -> Arc<Heard> {
+        self.core.heard.clone()
     }
 
     /// Whether the target is in this process: its requests run on the caller's thread, and what
