@@ -5,6 +5,7 @@
 //! scratch directory, apart from installing packages that are missing.
 
 mod bench;
+mod cable;
 mod checks;
 mod cli;
 mod cx;

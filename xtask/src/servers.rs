@@ -79,6 +79,19 @@ impl Cluster {
         Cmd::new(&self.program).args(words).arg("--key").arg(&self.key)
     }
 
+    /// What the program answers where the servers are.
+    pub fn ask(&self, words: &[&str]) -> Result<String> {
+        let cmd = match &self.transport {
+            Transport::Namespace { name, .. } => Cmd::new("nsenter")
+                .arg(format!("--net=/run/netns/{name}"))
+                .arg("--")
+                .arg(&self.program),
+            _ => Cmd::new(&self.program),
+        };
+        let said = cmd.args(words).arg("--key").arg(&self.key).quiet().ok()?;
+        Ok(String::from_utf8(said.stdout)?)
+    }
+
     /// Where the management service listens.
     pub fn address(&self) -> String {
         self.servers.first().map(|s| s.address.clone()).unwrap_or_default()

@@ -156,6 +156,8 @@ impl State {
 
     /// The life of one thread.
     fn live(self: &Arc<State>, channel: &Arc<Channel>, reading: bool) {
+        // A thread begins where the one that started it is bound.
+        self.cpus.iter().for_each(Cpus::unpin);
         let desk = self.watch.desk(channel);
         self.turns(channel, &desk, reading);
         self.watch.leave(&desk);

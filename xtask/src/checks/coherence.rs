@@ -1,10 +1,11 @@
 //! Three mounts of one file system, random operations, and one order that explains all answers
 //! (invariant 3).
 
+use crate::cable::Cable;
 use crate::cx::Cx;
 use crate::plan::{Check, Need};
 use crate::servers::{Cluster, Transport};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -13,8 +14,14 @@ use std::time::Duration;
 pub const CHECK: Check = Check {
     name: "coherence",
     about: "what three mounts saw of the same bytes, names and attributes fits one order",
-    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
-    limit: 600,
+    needs: &[
+        Need::Binary,
+        Need::Apt("iproute2"),
+        Need::Apt("fuse3"),
+        Need::Apt("util-linux"),
+        Need::Root,
+    ],
+    limit: 900,
     weight: 1,
     slow: false,
     run,
@@ -48,6 +55,13 @@ impl Work {
         let seed = cx.seed() * 1000 + n;
         Work { seed, seconds: cx.size("15", "5"), args: &[], well: WELL }
     }
+
+    /// What an evicted mount had not synced is lost, and told; what its own other threads saw of it has
+    /// no order.
+    fn with_losses(cx: &Cx, n: u64) -> Work {
+        let args = &["--sync", "--threads", "1"];
+        Work { args, seconds: cx.size("60", "25"), well: BACK, ..Work::of(cx, n) }
+    }
 }
 
 fn run(cx: &Cx) -> Result<()> {
@@ -79,12 +93,8 @@ fn run(cx: &Cx) -> Result<()> {
         one_truth(cx, &mounts, &Work::of(cx, 200), |round| stop(round, AWAY))
     });
     cx.case("while mounts are stopped until they are evicted", || {
-        // What an evicted mount had not synced is lost, and told; what its own other threads saw of it
-        // has no order.
-        let args = &["--sync", "--threads", "1"];
-        let seconds = cx.size("70", "25");
-        let work = Work { args, seconds, well: BACK, ..Work::of(cx, 400) };
-        one_truth(cx, &mounts, &work, |round| stop(round, EVICTED))
+        one_truth(cx, &mounts, &Work::with_losses(cx, 400), |round| stop(round, EVICTED))?;
+        some_were_evicted(&cluster)
     });
     for mnt in &mounts {
         cluster.unmount(mnt)?;
@@ -95,6 +105,36 @@ fn run(cx: &Cx) -> Result<()> {
     let slow: Vec<PathBuf> = slow.into_iter().collect::<Result<_>>()?;
     cx.case("with pauses", || one_truth(cx, &slow, &Work::of(cx, 300), |_| Ok(())));
     cx.case("stop and fsck", || cluster.stop_and_check());
+    cx.case("while one mount is cut off until it is evicted", || cut_off(cx));
+    Ok(())
+}
+
+/// One of three mounts is at the other end of a cable.
+fn cut_off(cx: &Cx) -> Result<()> {
+    let cable = Cable::lay(cx, "h")?;
+    let mut cluster = Cluster::new(cx, "apart", cable.transport(), OSTS)?;
+    let mut mounts = Vec::new();
+    for (name, space) in [("a", cable.near()), ("b", cable.near()), ("c", cable.far())] {
+        let mnt = cluster.dir.join(name);
+        std::fs::create_dir_all(&mnt)?;
+        cluster.mount_at(&mnt, &["nsenter", &space, "--"])?;
+        mounts.push(mnt);
+    }
+    one_truth(cx, &mounts, &Work::with_losses(cx, 500), |_| {
+        cable.cut()?;
+        sleep(EVICTED);
+        cable.mend()
+    })?;
+    some_were_evicted(&cluster)?;
+    cluster.stop_and_check()
+}
+
+/// Without this nothing was tried.
+fn some_were_evicted(cluster: &Cluster) -> Result<()> {
+    let mdt = &cluster.servers[cluster.find("mdt0")?].address;
+    let text = cluster.ask(&["get_param", "net.evicted", "--mgs-addr", mdt])?;
+    let count = text.trim().strip_prefix("net.evicted=").and_then(|n| n.parse::<u64>().ok());
+    ensure!(count.with_context(|| text.clone())? > 0, "nobody was evicted");
     Ok(())
 }
 

@@ -2,12 +2,12 @@
 //! stopped. Another goes on with what they had; what they had not synced never comes up, they are
 //! told, and they go on without a remount (invariants 3, 5 and 6).
 
+use crate::cable::{CLIENT, Cable, SERVER};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::holder::Holder;
 use crate::plan::{Check, Need};
-use crate::servers::{Cluster, Transport};
-use crate::sweep::net_prefix;
+use crate::servers::Cluster;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::fs::File;
@@ -30,39 +30,7 @@ pub const CHECK: Check = Check {
     run,
 };
 
-const SERVER: &str = "192.0.2.1";
-const CLIENT: &str = "192.0.2.2";
 const LENGTH: usize = 3_000_000;
-
-fn run(cx: &Cx) -> Result<()> {
-    // The runner deletes what begins with this prefix.
-    let run = rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get().cast_unsigned());
-    let prefix = net_prefix(run);
-    let (server, client) = (format!("{prefix}es"), format!("{prefix}ec"));
-    let result = link(cx, &server, &client).and_then(|()| work(cx, &server, &client));
-    for name in [&server, &client] {
-        let _ = cx.cmd("ip").args(["netns", "delete", name]).run();
-    }
-    result
-}
-
-fn ip(cx: &Cx, words: &[&str]) -> Result<()> {
-    cx.cmd("ip").args(words).ok().map(|_| ())
-}
-
-fn link(cx: &Cx, server: &str, client: &str) -> Result<()> {
-    for name in [server, client] {
-        ip(cx, &["netns", "add", name])?;
-        ip(cx, &["-n", name, "link", "set", "lo", "up"])?;
-    }
-    let pair = ["link", "add", "eth0", "netns", server, "type", "veth", "peer", "name", "eth0"];
-    ip(cx, &[pair.as_slice(), &["netns", client]].concat())?;
-    for (name, address) in [(server, SERVER), (client, CLIENT)] {
-        ip(cx, &["-n", name, "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
-        ip(cx, &["-n", name, "link", "set", "eth0", "up"])?;
-    }
-    Ok(())
-}
 
 /// What cuts a client off and brings it back.
 struct Cut<'a> {
@@ -73,11 +41,11 @@ struct Cut<'a> {
     on: Box<dyn Fn() -> Result<()> + 'a>,
 }
 
-fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
-    let transport = Transport::Namespace { name: server.to_owned(), ip: SERVER.to_owned() };
-    let mut cluster = Cluster::new(cx, "cluster", transport, 2)?;
-    let inside = format!("--net=/run/netns/{client}");
-    let outside = format!("--net=/run/netns/{server}");
+fn run(cx: &Cx) -> Result<()> {
+    let cable = Cable::lay(cx, "e")?;
+    let (server, client) = (cable.server.as_str(), cable.client.as_str());
+    let mut cluster = Cluster::new(cx, "cluster", cable.transport(), 2)?;
+    let (inside, outside) = (cable.far(), cable.near());
     let victim = cluster.dir.join("victim");
     std::fs::create_dir_all(&victim)?;
     cluster.mount_at(&victim, &["nsenter", &inside, "--"])?;
@@ -85,10 +53,10 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
     let port = cluster.servers[mdt].address.rsplit(':').next().context("no port")?.to_owned();
     let rule = |what: &str| {
         let to_mdt = ["to", SERVER, "ipproto", "tcp", "dport", &port, "prohibit"];
-        ip(cx, &[["-n", client, "rule", what, "pref", "10"].as_slice(), &to_mdt].concat())
+        cable.ip(&[["-n", client, "rule", what, "pref", "10"].as_slice(), &to_mdt].concat())
     };
     let swallow = |at: &str, what: &str, to: &str| {
-        ip(cx, &["-n", at, "rule", what, "pref", "10", "to", to, "blackhole"])
+        cable.ip(&["-n", at, "rule", what, "pref", "10", "to", to, "blackhole"])
     };
     let pid = cluster.mount_pid(&victim)?;
     let signal = |signal| {
@@ -99,8 +67,8 @@ fn work(cx: &Cx, server: &str, client: &str) -> Result<()> {
         Cut {
             name: "cut off",
             among_others: false,
-            off: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "down"])),
-            on: Box::new(|| ip(cx, &["-n", client, "link", "set", "eth0", "up"])),
+            off: Box::new(|| cable.cut()),
+            on: Box::new(|| cable.mend()),
         },
         Cut {
             name: "cut off from the MDT, not from the OSTs",
