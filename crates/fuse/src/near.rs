@@ -4,7 +4,8 @@
 //! that sleeps takes longer than most requests do: six requests for a small file took 320 us so, 85 us on the same CPU
 //! (a virtual machine). Left alone, the scheduler wakes both where they were, and they stay apart for long.
 //!
-//! Large data is different: while one CPU copies it, another can ask for more. It counts as coming from somebody else.
+//! Large data is different: while one CPU copies it, another can ask for more. So is O_DIRECT: of it one thread may have many
+//! requests under way (io_submit, io_uring), which several readers are to take. Both count as coming from somebody else.
 //!
 //! Assumptions: threads of other processes move at any time, so where the asker is, is looked up again and again. Best effort:
 //! a thread in the wrong place is only slower.
@@ -73,9 +74,9 @@ pub(crate) struct Asker {
 
 impl Asker {
     /// Takes a request into account; where the one who asks nearly everything runs, if there is one.
-    fn request(&self, thread: u32, large: bool, places: &dyn Places) -> Option<usize> {
+    fn request(&self, thread: u32, other: bool, places: &dyn Places) -> Option<usize> {
         let mut score = self.score.load(Relaxed);
-        if !large && thread == self.thread.load(Relaxed) {
+        if !other && thread == self.thread.load(Relaxed) {
             score = (score + 1).min(MOST);
         } else {
             score = score.saturating_sub(LOSS);
@@ -120,11 +121,14 @@ impl<'a> Near<'a> {
         if header.pid == 0 {
             return;
         }
-        let data = match header.opcode {
-            op::READ => args.fixed::<abi::ReadIn>().map_or(header.len, |read| read.size),
-            _ => header.len,
+        let large = match header.opcode {
+            // Writes begin as reads do.
+            op::READ | op::WRITE => args
+                .fixed::<abi::ReadIn>()
+                .is_ok_and(|io| io.size >= LARGE || io.flags & libc::O_DIRECT as u32 != 0),
+            _ => header.len >= LARGE,
         };
-        let place = self.asker.request(header.pid, data >= LARGE, places);
+        let place = self.asker.request(header.pid, large, places);
         if place == self.pinned {
             return;
         }

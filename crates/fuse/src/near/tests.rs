@@ -38,10 +38,15 @@ fn message(opcode: u32, thread: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn read(thread: u32, size: u32) -> Vec<u8> {
+/// As the kernel's fuse_read_in and fuse_write_in: size at 16, flags of open(2) at 32.
+fn io(opcode: u32, thread: u32, size: u32, flags: i32) -> Vec<u8> {
     let mut body = vec![0; 40];
     body[16..20].copy_from_slice(&size.to_ne_bytes());
-    message(op::READ, thread, &body)
+    body[32..36].copy_from_slice(&flags.to_ne_bytes());
+    if opcode == op::WRITE {
+        body.resize(40 + size as usize, 0);
+    }
+    message(opcode, thread, &body)
 }
 
 fn ask(near: &mut Near<'_>, thread: u32, times: u32) {
@@ -98,24 +103,22 @@ fn others_now_and_then_change_nothing_but_two_that_take_turns_do() {
 }
 
 #[test]
-fn large_data_may_use_another_cpu() {
+fn large_data_and_direct_io_may_use_other_cpus() {
     let (board, asker) = (Board::default(), Asker::default());
     board.threads.borrow_mut().insert(7, 3);
     let mut near = Near::new(&asker, Some(&board));
-    for _ in 0..4 * ENOUGH {
-        near.request(&read(7, 4096));
+    for opcode in [op::READ, op::WRITE] {
+        for (size, flags) in [(1 << 20, 0), (4096, libc::O_DIRECT)] {
+            for _ in 0..4 * ENOUGH {
+                near.request(&io(opcode, 7, 4096, libc::O_RDWR));
+            }
+            assert_eq!(board.here.get(), Some(3), "small data is like any other request");
+            for _ in 0..4 * ENOUGH {
+                near.request(&io(opcode, 7, size, flags));
+            }
+            assert_eq!(board.here.get(), None, "{opcode} {size} {flags}");
+        }
     }
-    assert_eq!(board.here.get(), Some(3));
-    for _ in 0..4 * ENOUGH {
-        near.request(&read(7, 1 << 20));
-    }
-    assert_eq!(board.here.get(), None);
-    ask(&mut near, 7, 4 * ENOUGH);
-    assert_eq!(board.here.get(), Some(3));
-    for _ in 0..4 * ENOUGH {
-        near.request(&message(op::WRITE, 7, &vec![0; 1 << 20]));
-    }
-    assert_eq!(board.here.get(), None);
 }
 
 #[test]
