@@ -2,6 +2,7 @@
 //! else shared. Both go when it is dropped.
 
 use crate::cx::Cx;
+use crate::plan::Need;
 use crate::servers::Transport;
 use crate::sweep::net_prefix;
 use anyhow::Result;
@@ -9,6 +10,10 @@ use anyhow::Result;
 /// Addresses of the private link (RFC 5737's documentation range is routed nowhere).
 pub const SERVER: &str = "192.0.2.1";
 pub const CLIENT: &str = "192.0.2.2";
+
+/// What a check needs that lays one, and mounts over it.
+pub const NEEDS: &[Need] =
+    &[Need::Binary, Need::Apt("iproute2"), Need::Apt("fuse3"), Need::Apt("util-linux"), Need::Root];
 
 /// See the module.
 pub struct Cable<'a> {

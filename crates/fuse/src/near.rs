@@ -96,6 +96,10 @@ impl Asker {
         self.unseen.store(0, Relaxed);
         let found = places.of(self.thread.load(Relaxed));
         self.place.store(found.map_or(0, |cpu| cpu + 1), Relaxed);
+        if found.is_none() {
+            // Hidden from us, or gone: not to be looked for with every request.
+            self.score.store(0, Relaxed);
+        }
         found
     }
 }

@@ -1,9 +1,9 @@
 //! Three mounts of one file system, random operations, and one order that explains all answers
 //! (invariant 3).
 
-use crate::cable::Cable;
+use crate::cable::{self, Cable};
 use crate::cx::Cx;
-use crate::plan::{Check, Need};
+use crate::plan::Check;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,13 +14,7 @@ use std::time::Duration;
 pub const CHECK: Check = Check {
     name: "coherence",
     about: "what three mounts saw of the same bytes, names and attributes fits one order",
-    needs: &[
-        Need::Binary,
-        Need::Apt("iproute2"),
-        Need::Apt("fuse3"),
-        Need::Apt("util-linux"),
-        Need::Root,
-    ],
+    needs: cable::NEEDS,
     limit: 900,
     weight: 1,
     slow: false,

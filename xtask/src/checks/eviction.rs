@@ -2,11 +2,11 @@
 //! stopped. Another goes on with what they had; what they had not synced never comes up, they are
 //! told, and they go on without a remount (invariants 3, 5 and 6).
 
-use crate::cable::{CLIENT, Cable, SERVER};
+use crate::cable::{self, CLIENT, Cable, SERVER};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::holder::Holder;
-use crate::plan::{Check, Need};
+use crate::plan::Check;
 use crate::servers::Cluster;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -17,13 +17,7 @@ use std::path::{Path, PathBuf};
 pub const CHECK: Check = Check {
     name: "eviction",
     about: "clients that are cut off or stopped are evicted and fenced; they learn so and go on",
-    needs: &[
-        Need::Binary,
-        Need::Apt("iproute2"),
-        Need::Apt("fuse3"),
-        Need::Apt("util-linux"),
-        Need::Root,
-    ],
+    needs: cable::NEEDS,
     limit: 900,
     weight: 1,
     slow: false,

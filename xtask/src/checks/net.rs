@@ -1,9 +1,9 @@
 //! Servers and clients that share nothing but a network: each in a network name space of its own.
 
-use crate::cable::{Cable, SERVER};
+use crate::cable::{self, Cable, SERVER};
 use crate::cx::Cx;
 use crate::fs::{same, until};
-use crate::plan::{Check, Need};
+use crate::plan::Check;
 use crate::random::Random;
 use crate::servers::Cluster;
 use anyhow::{Context, Result, ensure};
@@ -12,13 +12,7 @@ use rustix::fs::fsync;
 pub const CHECK: Check = Check {
     name: "net",
     about: "servers and clients in network name spaces, over TCP with the key; a cut cable",
-    needs: &[
-        Need::Binary,
-        Need::Apt("iproute2"),
-        Need::Apt("fuse3"),
-        Need::Apt("util-linux"),
-        Need::Root,
-    ],
+    needs: cable::NEEDS,
     limit: 300,
     weight: 1,
     slow: false,

@@ -8,10 +8,12 @@ struct Board {
     threads: RefCell<HashMap<u32, usize>>,
     here: Cell<Option<usize>>,
     moves: Cell<usize>,
+    looks: Cell<u32>,
 }
 
 impl Places for Board {
     fn of(&self, thread: u32) -> Option<usize> {
+        self.looks.set(self.looks.get() + 1);
         self.threads.borrow().get(&thread).copied()
     }
 
@@ -126,6 +128,7 @@ fn a_thread_nobody_sees_and_the_kernel_itself_are_not_followed() {
     let (board, asker) = (Board::default(), Asker::default());
     let mut near = Near::new(&asker, Some(&board));
     ask(&mut near, 9, 4 * ENOUGH);
+    assert!((1..=4).contains(&board.looks.get()), "{} looks for nothing", board.looks.get());
     ask(&mut near, 0, 4 * ENOUGH);
     near.request(&[1, 2, 3]);
     assert_eq!((board.moves.get(), near.stays()), (0, false));
