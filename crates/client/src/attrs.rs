@@ -60,10 +60,10 @@ impl Attrs {
         Some(known)
     }
 
-    /// A new inode.
-    pub(crate) fn born(&mut self, attr: Attr, target: &[u8]) {
+    /// A new inode, made here at `mark`.
+    pub(crate) fn born(&mut self, attr: Attr, target: &[u8], mark: Mark) {
         let target = (!target.is_empty()).then(|| target.into());
-        let (inline, layout, mark) = (Some(0), None, Mark::NEVER);
+        let (inline, layout) = (Some(0), None);
         let known = Known { attr, inline, target, layout, mark, used: true };
         self.map.insert(known.attr.fid, known);
     }

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::Fid;
-use proto::mds::{LS_ATTR, LS_LAYOUT, LS_LOOKUP, LS_READ, LS_WRITE, Lease};
+use proto::mds::{LS_ATTR, LS_DIRX, LS_LAYOUT, LS_LOOKUP, LS_OPEN, LS_READ, LS_WRITE, Lease};
+use proto::{Fid, FileKind};
 
 /// How long what was granted is believed after the MDT last surely knew this client (invariant 3). An
 /// MDT gives a client at least 20 seconds to answer a call-back before others get what it had; the
@@ -29,6 +29,14 @@ const SHARDS: usize = 64;
 const PER_SHARD: usize = 4096;
 /// What a change made here makes doubtful of its own inode.
 const CHANGED: u8 = LS_ATTR | LS_LAYOUT | LS_READ;
+
+/// What who makes an inode has of it: what an MDT grants for it.
+fn of_maker(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Dir => LS_LOOKUP | LS_ATTR | LS_DIRX,
+        _ => LS_ATTR | LS_OPEN | LS_LAYOUT | LS_READ | LS_WRITE,
+    }
+}
 
 /// A point in the order of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +74,12 @@ impl Got {
         let found = self.leases.binary_search_by_key(&fid, |l| l.fid).ok();
         let came = found.is_some_and(|at| self.leases[at].bits & bits == bits);
         if came { self.mark } else { asked }
+    }
+
+    /// What came of an inode.
+    fn bits(&self, fid: Fid) -> u8 {
+        let found = self.leases.binary_search_by_key(&fid, |l| l.fid).ok();
+        found.map_or(0, |at| self.leases[at].bits)
     }
 
     /// What came with another part of the answer is added.
@@ -159,6 +173,37 @@ impl Leases {
         });
         leases.sort_unstable_by_key(|l| l.fid);
         Got { leases, mark: Mark(self.tick()) }
+    }
+
+    /// An inode is made here, in a directory nobody else has anything of: nobody can have anything of it
+    /// either. From when it is believed.
+    pub(crate) fn born(&self, fid: Fid, kind: FileKind) -> Mark {
+        let mut shard = self.shard(fid).lock();
+        let entry = self.entry(&mut shard, fid);
+        entry.bits |= of_maker(kind);
+        entry.since = [self.tick(); 3];
+        Mark(self.tick())
+    }
+
+    /// The MDT made it: what it did not grant with the answer is not held.
+    pub(crate) fn confirm(&self, fid: Fid, got: &Got) {
+        let missing = !got.bits(fid);
+        if self.shard(fid).lock().get(&fid).is_some_and(|e| e.bits & missing != 0) {
+            self.stamp(fid, missing, 0);
+        }
+    }
+
+    /// What is held of an inode, as if an answer had brought it just now.
+    pub(crate) fn held(&self, fid: Fid) -> Got {
+        let bits = self.find(fid).map_or(0, |e| e.bits);
+        Got { leases: vec![Lease { fid, bits }], mark: self.mark() }
+    }
+
+    /// Whether nobody else has anything of an inode: it may be changed here first.
+    pub(crate) fn excludes(&self, fid: Fid) -> bool {
+        let bits = self.find(fid).map_or(0, |e| e.bits);
+        let all = |wanted: u8| bits & wanted == wanted;
+        all(LS_ATTR | LS_WRITE) || all(LS_ATTR | LS_LOOKUP | LS_DIRX)
     }
 
     fn find(&self, fid: Fid) -> Option<Entry> {

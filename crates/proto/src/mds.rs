@@ -138,6 +138,9 @@ pub const CF_SHARED_LEASES: u8 = 4;
 /// Compound, with [`CF_SHARED_LEASES`]: of a file that it has open for writing it wants them all,
 /// [`LS_WRITE`] among them.
 pub const CF_FILE_WRITES: u8 = 8;
+/// Compound, with [`CF_SHARED_LEASES`]: of what it makes, and of directories whose names it changes,
+/// it wants them all, [`LS_WRITE`] and [`LS_DIRX`] among them.
+pub const CF_NAME_WRITES: u8 = 16;
 
 /// Lease: names of a directory, present and absent, and its listing.
 pub const LS_LOOKUP: u8 = 1;

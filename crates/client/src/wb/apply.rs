@@ -67,7 +67,9 @@ pub(super) fn plain_inline(a: &Attr) -> bool {
 type Attr = proto::Attr;
 
 impl Tree {
-    /// Does one operation if all it takes is known. Nothing is changed unless it says so.
+    /// Does one operation if all it takes is known. Nothing is changed unless it says so: whether this
+    /// client may is decided before the first change, for a lease may be called back at any time, and
+    /// what was begun before it is dealt with goes out before it is given back.
     pub(crate) fn apply(&mut self, cred: &Cred, op: &Op, now: TimeSpec) -> Local {
         match op {
             Op::Lookup { dir, name } => {
@@ -197,13 +199,13 @@ impl Tree {
         if odd(name) {
             return Ask;
         }
-        match self.names.find(*dir, name) {
+        match self.own_name(*dir, name) {
             Found::Is(..) if flags & C_EXCL != 0 => return Fails(Errno::EEXIST),
             Found::Is(..) | Found::Unknown => return Ask,
             Found::Absent => {}
         }
         let kind = known!(FileKind::from_mode(*mode));
-        let parent = known!(self.attrs.get(*dir)).clone();
+        let parent = known!(self.own(*dir)).attr.clone();
         // Attributes may be inherited: ACLs.
         if parent.flags & A_HAS_XATTR != 0 || !parent.is_dir() {
             return Ask;
@@ -214,10 +216,14 @@ impl Tree {
         }
         known!(self.take_room(name.len() + target.len()));
         let attr = new_attr(cred, &parent, *fid, kind, (*mode, *umask), *rdev, target, now);
-        self.attrs.born(attr.clone(), target);
+        let mark = match self.trust.alone() {
+            true => Mark::NEVER,
+            false => self.trust.leases.born(*fid, kind),
+        };
+        self.attrs.born(attr.clone(), target, mark);
         let is_dir = kind == FileKind::Dir;
         if is_dir {
-            self.names.born(*fid, *dir, Mark::NEVER);
+            self.names.born(*fid, *dir, mark);
         }
         self.names.set(*dir, name, Some((*fid, kind)), true);
         self.touch_dir(*dir, i64::from(is_dir), now);
@@ -240,7 +246,7 @@ impl Tree {
             _ if odd(name) => return Ask,
             _ => {}
         }
-        let (fid, kind) = match self.names.find(dir, name) {
+        let (fid, kind) = match self.own_name(dir, name) {
             Found::Is(fid, kind) => (fid, kind),
             Found::Absent => return Fails(Errno::ENOENT),
             Found::Unknown => return Ask,
@@ -251,10 +257,10 @@ impl Tree {
             (false, true) => return Fails(Errno::EISDIR),
             _ => {}
         }
-        if is_dir && !known!(self.names.is_empty(fid)) {
+        if is_dir && !known!(self.own_empty(fid)) {
             return Fails(Errno::ENOTEMPTY);
         }
-        if self.opens.is_open(fid) || self.attrs.get(fid).is_none() {
+        if self.opens.is_open(fid) || self.own(fid).is_none() || !self.keeps_up(dir) {
             return Ask;
         }
         self.names.set(dir, name, None, true);
@@ -289,12 +295,16 @@ impl Tree {
         if flags & !RN_NOREPLACE != 0 || odd(from.1) || odd(to.1) {
             return Ask;
         }
-        let (fid, kind) = match self.names.find(from.0, from.1) {
+        // Whether a directory is above another is not this client's to say among others.
+        if from.0 != to.0 && !self.trust.alone() {
+            return Ask;
+        }
+        let (fid, kind) = match self.own_name(from.0, from.1) {
             Found::Is(fid, kind) => (fid, kind),
             // What else may be wrong with it is for the MDT to say.
             _ => return Ask,
         };
-        let over = match self.names.find(to.0, to.1) {
+        let over = match self.own_name(to.0, to.1) {
             Found::Is(..) if flags & RN_NOREPLACE != 0 => return Fails(Errno::EEXIST),
             Found::Is(fid, kind) => Some((fid, kind)),
             Found::Absent => None,
@@ -304,8 +314,8 @@ impl Tree {
         if is_dir && from.0 != to.0 {
             return Ask;
         }
-        let moved = known!(self.attrs.get(fid)).clone();
-        known!(self.attrs.get(to.0));
+        let moved = known!(self.own(fid)).attr.clone();
+        known!(self.own(to.0));
         let mut lost_dir = false;
         if let Some((other, other_kind)) = over {
             if other == fid {
@@ -317,10 +327,10 @@ impl Tree {
                 (false, true) => return Fails(Errno::EISDIR),
                 _ => {}
             }
-            if lost_dir && !known!(self.names.is_empty(other)) {
+            if lost_dir && !known!(self.own_empty(other)) {
                 return Fails(Errno::ENOTEMPTY);
             }
-            if self.opens.is_open(other) || self.attrs.get(other).is_none() {
+            if self.opens.is_open(other) || self.own(other).is_none() {
                 return Ask;
             }
         }
@@ -338,15 +348,15 @@ impl Tree {
         if let Some(e) = name_error(name) {
             return Fails(e);
         }
-        if odd(name) || !known!(self.attrs.get(dir)).is_dir() {
+        if odd(name) || !known!(self.own(dir)).attr.is_dir() {
             return Ask;
         }
-        match self.names.find(dir, name) {
+        match self.own_name(dir, name) {
             Found::Is(..) => return Fails(Errno::EEXIST),
             Found::Absent => {}
             Found::Unknown => return Ask,
         }
-        let old = known!(self.attrs.get(fid));
+        let old = &known!(self.own(fid)).attr;
         // What has no name, or very many, is for the MDT to judge.
         if old.is_dir() || !(1..MANY_LINKS).contains(&old.nlink) {
             return Ask;
@@ -362,7 +372,7 @@ impl Tree {
     }
 
     fn set_attr(&mut self, fid: Fid, set: &SetAttr, now: TimeSpec) -> Local {
-        let known = known!(self.attrs.edit(fid));
+        let known = known!(self.own(fid));
         let old = &known.attr;
         let has = |bits| set.valid & bits != 0;
         if has(S_KILL_SUID) || (has(S_MODE) && old.flags & A_HAS_ACL != 0) {
@@ -422,7 +432,7 @@ impl Tree {
         now: TimeSpec,
     ) -> Local {
         let limit = self.dom_limit;
-        let known = known!(self.attrs.edit(fid));
+        let known = known!(self.own(fid));
         let end = offset.saturating_add(data.len() as u64);
         if !plain_inline(&known.attr) || end > limit {
             return Ask;
@@ -449,7 +459,7 @@ impl Tree {
     }
 
     fn report(&mut self, fid: Fid, report: &SizeReport, now: TimeSpec) -> Local {
-        let known = known!(self.attrs.edit(fid));
+        let known = known!(self.own(fid));
         let old = &known.attr;
         let file = old.kind() == FileKind::File;
         if old.flags & A_SIZE_LAGS != 0 || (!file && report.mtime.is_some()) {

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use proto::TimeSpec;
 use proto::mds::{Cred, Op};
+use proto::{Fid, TimeSpec};
 
 /// Operations of the log in one message; the rest of [`proto::mds::MAX_OPS`] is for what rides on it.
 pub(crate) const BATCH_OPS: usize = 240;
@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) cred: Cred,
     pub(crate) op: Op,
     pub(crate) at: TimeSpec,
+    /// Inodes it touches; none: they are not looked for ([`super::among`]).
+    pub(crate) fids: Vec<Fid>,
 }
 
 /// See the module.

@@ -7,7 +7,9 @@
 //! answer to a part of it is outstanding, so that the MDT sees one order (invariant 2).
 //! Assumptions: one lock, held for look-ups and never over a message. Never does: permissions, data.
 
+mod among;
 mod apply;
+mod aside;
 mod log;
 mod message;
 pub(crate) mod near;
@@ -36,6 +38,9 @@ const CHANGE_BYTES: u64 = 1024;
 /// by one, so that a refusal is heard at once. Above the reserve of the MDT
 /// (`MdtOptions::reserve_bytes`) by what others may take while its figure travels.
 const ROOM_KEPT: u64 = 128 << 20;
+/// Bytes a client among others takes at most before it hears of the MDT's space again: sixteen that do
+/// so at once stay within what is kept.
+const ROOM_AMONG: u64 = 8 << 20;
 /// What one free inode of statfs stands for at the MDT, in bytes.
 const INODE_BYTES: u64 = 1024;
 /// Failures kept until somebody asks (invariant 8).
@@ -57,6 +62,9 @@ pub(crate) struct Tree {
     pub(crate) log: Log,
     /// Inodes that operations on their way to the MDT change.
     busy: HashMap<Fid, u32>,
+    /// Inodes that what is logged or on its way touches, and how many entries do not say which.
+    pending: HashMap<Fid, u32>,
+    vague: usize,
     /// A part of the log was sent and is not answered.
     in_flight: bool,
     /// Changes when everything known is dropped.
@@ -102,6 +110,8 @@ impl Wb {
             near: Near::default(),
             log: Log::default(),
             busy: HashMap::new(),
+            pending: HashMap::new(),
+            vague: 0,
             in_flight: false,
             epoch: 1,
             room: 0,
@@ -128,7 +138,9 @@ impl Wb {
     pub(crate) fn lose(&self) {
         let mut tree = self.tree.lock();
         while !tree.log.is_empty() {
-            for entry in tree.log.take() {
+            let front = tree.log.take();
+            tree.unlog(&front);
+            for entry in front {
                 tree.failed_later(&entry.op, Errno::EIO);
             }
         }
@@ -434,6 +446,12 @@ impl Tree {
 
     fn learn_room(&mut self, files_free: u64) {
         let free = files_free.saturating_mul(INODE_BYTES);
+        if !self.trust.alone() {
+            // Others take from it, too.
+            self.free = free;
+            self.room = free.saturating_sub(ROOM_KEPT).min(ROOM_AMONG);
+            return;
+        }
         // The same figure was measured before what was done since.
         if free != self.free {
             self.free = free;

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crossbeam_channel::bounded;
 use proto::attr::TimeSpec;
 use proto::mds::*;
 use proto::{Errno, Fid};
@@ -18,7 +17,7 @@ use super::message::Message;
 use super::trust::opened_to_write;
 use super::{Lost, Note, Tree};
 use crate::leases::Got;
-use crate::mdt::{Mdt, changed, own_cred};
+use crate::mdt::{Mdt, own_cred};
 use crate::names::Found;
 
 /// Look-ups of a directory that had to be asked before all of it is.
@@ -26,10 +25,10 @@ const MISSES: u32 = 3;
 /// Bytes of a listing that is asked for ahead.
 const LISTING: u32 = 256 << 10;
 /// Opens told in one message.
-const TELL_OPENS: usize = 128;
+pub(super) const TELL_OPENS: usize = 128;
 
 /// The time an operation done here carries.
-fn own_time() -> TimeSpec {
+pub(super) fn own_time() -> TimeSpec {
     SystemTime::now().into()
 }
 
@@ -57,7 +56,7 @@ fn tells(op: &Op) -> bool {
     matches!(op, Op::WriteInline { .. } | Op::Report { .. } | Op::Close { .. } | Op::Sync { .. })
 }
 
-fn looks(op: &Op) -> bool {
+pub(super) fn looks(op: &Op) -> bool {
     matches!(
         op,
         Op::Lookup { .. }
@@ -70,7 +69,7 @@ fn looks(op: &Op) -> bool {
 }
 
 /// How the log keeps an operation that was done here.
-fn logged(op: Op) -> Op {
+pub(super) fn logged(op: Op) -> Op {
     match op {
         // Another's name there now would be a conflict, not a success.
         Op::Create { dir, name, fid, mode, umask, rdev, target, .. } => {
@@ -94,15 +93,16 @@ impl Mdt {
         cred: &Cred,
         ops: Vec<Op>,
     ) -> Result<(Vec<Res>, Arc<Got>), Errno> {
-        let mut done = Vec::new();
+        let (mut done, mut made) = (Vec::new(), Arc::default());
         let mut left = ops.into_iter();
         while let Some(op) = left.next() {
             match self.here(cred, op) {
-                Ok(res) => {
+                Ok((res, got)) => {
                     let failed = matches!(res, Res::Failed { .. });
                     done.push(res);
+                    made = got.unwrap_or(made);
                     if failed {
-                        return Ok((done, Arc::default()));
+                        return Ok((done, made));
                     }
                 }
                 Err(op) => {
@@ -113,13 +113,13 @@ impl Mdt {
                 }
             }
         }
-        Ok((done, Arc::default()))
+        Ok((done, made))
     }
 
-    /// Does an operation here, or gives it back.
-    fn here(&self, cred: &Cred, op: Op) -> Result<Res, Op> {
+    /// Does an operation here, or gives it back; also the leases that came with it.
+    fn here(&self, cred: &Cred, op: Op) -> Result<(Res, Option<Arc<Got>>), Op> {
         if !self.wb.may() {
-            return self.known_here(cred, op);
+            return self.here_among(cred, op);
         }
         let mut asked = 0;
         loop {
@@ -140,17 +140,18 @@ impl Mdt {
             }
             let now = own_time();
             match tree.apply(cred, &op, now) {
-                Local::Known(res) => return Ok(res),
-                Local::Fails(e) => return Ok(Res::Failed { errno: e.0 as u16 }),
+                Local::Known(res) => return Ok((res, None)),
+                Local::Fails(e) => return Ok((Res::Failed { errno: e.0 as u16 }, None)),
                 Local::Changed(res) => {
                     let was_long = tree.log.is_long();
-                    tree.log.push(Entry { cred: cred.clone(), op: logged(op), at: now });
+                    let fids = Vec::new();
+                    tree.log(Entry { cred: cred.clone(), op: logged(op), at: now, fids });
                     tree.names.shrink();
                     tree.attrs.shrink();
                     if !was_long && tree.log.is_long() {
                         self.wake_flusher();
                     }
-                    return Ok(res);
+                    return Ok((res, None));
                 }
                 Local::Ask => {}
             }
@@ -189,18 +190,6 @@ impl Mdt {
         }
     }
 
-    /// Among others: answers what a lease stands for, or gives the operation back.
-    fn known_here(&self, cred: &Cred, op: Op) -> Result<Res, Op> {
-        if !self.wb.trust.any() || !looks(&op) {
-            return Err(op);
-        }
-        match self.wb.tree.lock().apply(cred, &op, own_time()) {
-            Local::Known(res) => Ok(res),
-            Local::Fails(e) => Ok(Res::Failed { errno: e.0 as u16 }),
-            Local::Changed(_) | Local::Ask => Err(op),
-        }
-    }
-
     /// Sends operations, with the log in front.
     fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<(Vec<Res>, Arc<Got>), Errno> {
         let alone = ops.iter().any(waits) || (ops.len() > 1 && !ops.iter().all(reads));
@@ -211,10 +200,11 @@ impl Mdt {
                 self.wb.changed.wait(&mut tree);
                 continue;
             }
-            if tree.log.is_empty() {
+            let among = !self.wb.trust.alone();
+            if tree.log.is_empty() || (among && !tree.is_pending(refs.iter().copied())) {
                 break (Vec::new(), cred.clone());
             }
-            if !alone && tree.log.len() <= BATCH_OPS {
+            if !alone && !among && tree.log.len() <= BATCH_OPS {
                 let front = tree.log.take();
                 if tree.log.is_empty()
                     && let Some(cred) = cred_of(&front, ops.first().map(|op| (cred, op)))
@@ -258,7 +248,7 @@ impl Mdt {
             let all = notes.iter_mut().chain(asks.iter_mut().map(|(_, note)| note));
             all.for_each(|note| note.got = got.clone());
             let mut results = results.into_iter();
-            tree.settle(&front, &mut results);
+            tree.settle(&front, &mut results, &got);
             let mut refused = None;
             for (_, fid, handle, flags) in &opens {
                 match results.next() {
@@ -301,6 +291,7 @@ impl Mdt {
         });
         if let Err(e) = &outcome {
             // Whether it was done is not known.
+            tree.unlog(&front);
             front.iter().for_each(|entry| tree.failed_later(&entry.op, *e));
             ops.iter().for_each(|op| tree.doubt(op));
         }
@@ -342,14 +333,17 @@ impl Mdt {
         let answer = self.send(message);
         let mut tree = self.wb.tree.lock();
         match answer {
-            Ok((results, _)) => {
+            Ok((results, got)) => {
                 let mut results = results.into_iter();
-                tree.settle(&front, &mut results);
+                tree.settle(&front, &mut results, &got);
                 if let Some(res) = results.next() {
                     tree.learn(&room, &res, &note);
                 }
             }
-            Err(e) => front.iter().for_each(|entry| tree.failed_later(&entry.op, e)),
+            Err(e) => {
+                tree.unlog(&front);
+                front.iter().for_each(|entry| tree.failed_later(&entry.op, e));
+            }
         }
         tree.in_flight = false;
         drop(tree);
@@ -388,68 +382,10 @@ impl Mdt {
         }
         tree.forget_all();
     }
-
-    /// Tells the MDT something without waiting and without an interest in the answer.
-    pub(crate) fn mention(&self, op: Op) {
-        let mut tree = self.wb.tree.lock();
-        if !self.wb.may() {
-            drop(tree);
-            return self.send_aside(op, |_| {});
-        }
-        for fid in tree.touched(&op) {
-            tree.attrs.forget(fid);
-        }
-        let op = tree.closing(op);
-        tree.log.push(Entry { cred: own_cred(), op, at: own_time() });
-    }
-}
-
-impl Mdt {
-    /// Tells the MDT something among others, and waits for the answer without keeping operations on the
-    /// same file back meanwhile.
-    pub(crate) fn aside(&self, op: Op) -> Result<Vec<Res>, Errno> {
-        let (done, wait) = bounded(1);
-        self.send_aside(op, move |answer| {
-            // Fails only if nobody waits any more.
-            let _ = done.send(answer);
-        });
-        wait.recv().unwrap_or(Err(Errno::EIO))
-    }
-
-    /// Runs what tells of files without waiting for other operations on them: somebody else waits for
-    /// these files, and whoever works on them may be waiting for him.
-    pub(crate) fn past(&self, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
-        let fids = changed(&ops);
-        let forget = |tree: &mut Tree| fids.iter().for_each(|fid| tree.attrs.forget(*fid));
-        let ops = {
-            let mut tree = self.wb.tree.lock();
-            forget(&mut tree);
-            ops.into_iter().map(|op| tree.closing(op)).collect()
-        };
-        let (done, wait) = bounded(1);
-        self.submit(&own_cred(), ops, move |answer| {
-            // Fails only if nobody waits any more.
-            let _ = done.send(answer);
-        });
-        let answer = wait.recv().unwrap_or(Err(Errno::EIO));
-        // Once more, for what was asked meanwhile.
-        forget(&mut self.wb.tree.lock());
-        answer
-    }
-
-    fn send_aside(&self, op: Op, done: impl FnOnce(Result<Vec<Res>, Errno>) + Send + 'static) {
-        let doubtful = self.wb.tree.lock().makes_doubtful(&[&op]);
-        let leases = self.wb.trust.leases.clone();
-        doubtful.iter().for_each(|fid| leases.changed(*fid));
-        self.submit(&own_cred(), vec![op], move |answer| {
-            doubtful.iter().for_each(|fid| leases.changed(*fid));
-            done(answer);
-        });
-    }
 }
 
 /// An open to be told: the operation, file, handle and `O_*`.
-type Telling = (Op, Fid, u64, u32);
+pub(super) type Telling = (Op, Fid, u64, u32);
 
 impl Tree {
     fn knows(&mut self, dir: Fid, name: &[u8]) -> bool {
@@ -484,7 +420,7 @@ impl Tree {
         }
     }
 
-    fn opens_of(&self, fid: Fid) -> Vec<Telling> {
+    pub(super) fn opens_of(&self, fid: Fid) -> Vec<Telling> {
         let own = self.opens.own(fid).into_iter();
         own.map(|(handle, flags)| {
             let wire = flags | O_REOPEN | O_NO_INLINE;
@@ -540,7 +476,7 @@ impl Tree {
     }
 
     /// A close as the MDT must hear it: of an open it does not know only the report.
-    fn closing(&mut self, op: Op) -> Op {
+    pub(super) fn closing(&mut self, op: Op) -> Op {
         let Op::Close { fid, handle, report } = op else { return op };
         let own = self.opens.is_own(fid, handle);
         self.opens.end(fid, handle);
@@ -564,7 +500,9 @@ impl Tree {
     }
 
     /// Takes the answers to a part of the log.
-    fn settle(&mut self, front: &[Entry], results: &mut impl Iterator<Item = Res>) {
+    fn settle(&mut self, front: &[Entry], results: &mut impl Iterator<Item = Res>, got: &Got) {
+        self.unlog(front);
+        self.confirm(front, got);
         for entry in front {
             match results.next() {
                 // A restarted MDT does not know the open: nothing is lost.
@@ -590,7 +528,8 @@ impl Tree {
         if attr.nlink == 0 {
             return;
         }
-        let Some(known) = self.attrs.edit(attr.fid) else {
+        // What is not believed any more may be another's doing.
+        let Some(known) = self.believed(attr.fid) else {
             return;
         };
         if known.attr.version < attr.version

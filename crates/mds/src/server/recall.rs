@@ -403,10 +403,12 @@ impl State {
         if !task.wants_shared() {
             return bits;
         }
+        let makes = matches!(want, Want::New(_) | Want::DirOwner);
         match self.ns.opens.is_writer(fid, task.session.id()) {
             true if task.wants_file_writes() => bits,
             // What it writes it does not believe in; what it has from before it drops itself.
             true => 0,
+            false if makes && task.wants_name_writes() => bits,
             false => bits & !EXCLUSIVE,
         }
     }

@@ -5,7 +5,8 @@ use crate::leases::calls::Turn;
 use crate::record::Home;
 use net::{Responder, SessionRef};
 use proto::mds::{
-    CF_CONTINUE, CF_FILE_WRITES, CF_LEASES, CF_SHARED_LEASES, Compound, Lease, Op, OpenInfo, Res,
+    CF_CONTINUE, CF_FILE_WRITES, CF_LEASES, CF_NAME_WRITES, CF_SHARED_LEASES, Compound, Lease, Op,
+    OpenInfo, Res,
 };
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
@@ -71,6 +72,11 @@ impl Task {
     /// Whether it wants what excludes others of files it writes.
     pub fn wants_file_writes(&self) -> bool {
         self.compound.flags & CF_FILE_WRITES != 0
+    }
+
+    /// Whether it wants what excludes others of what it makes and of directories it changes.
+    pub fn wants_name_writes(&self) -> bool {
+        self.compound.flags & CF_NAME_WRITES != 0
     }
 
     /// Notes a lease it earned. The answer must stay short enough for a message.
