@@ -49,11 +49,6 @@ impl Attrs {
         self.edit(fid).map(|k| &k.attr)
     }
 
-    /// As `get`, without a use of it.
-    pub(crate) fn peek(&self, fid: Fid) -> Option<&Attr> {
-        self.map.get(&fid).map(|k| &k.attr)
-    }
-
     pub(crate) fn edit(&mut self, fid: Fid) -> Option<&mut Known> {
         let known = self.map.get_mut(&fid)?;
         known.used = true;

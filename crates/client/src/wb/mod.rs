@@ -197,7 +197,7 @@ impl Wb {
     /// Small files that are likely to be read next, and their sizes.
     pub(crate) fn near(&self, fid: Fid) -> Vec<(Fid, u64)> {
         let mut tree = self.tree.lock();
-        if self.may() { tree.near(fid) } else { Vec::new() }
+        if self.trust.any() { tree.near(fid) } else { Vec::new() }
     }
 
     /// Whether a file is known to have objects, and which.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use proto::{Fid, FileKind};
 
 use super::{Tree, apply};
+use crate::attrs::Known;
 
 /// Directories that are remembered (invariant 8).
 const RECENT: usize = 4;
@@ -65,8 +66,10 @@ impl Tree {
             }
             let mut small = Vec::new();
             for (fid, kind) in files {
+                // Among others: what is believed of a file nobody else has for himself, so nobody is
+                // waited for.
                 if kind == FileKind::File
-                    && let Some(attr) = self.attrs.peek(fid)
+                    && let Some(Known { attr, .. }) = self.believed(fid)
                     && apply::plain_inline(attr)
                     && attr.size <= LARGE
                 {
