@@ -7,7 +7,7 @@ use proto::{Fid, TimeSpec};
 
 use crate::config::Atime;
 use crate::core::{Core, now};
-use crate::inode::{Inode, Talk, try_talk};
+use crate::inode::{Inode, State, Talk, try_talk};
 use crate::worker::CLOSES_PER_MESSAGE;
 
 /// An access time older than this moves with the next read, in seconds (as Linux's relatime).
@@ -45,14 +45,21 @@ impl Core {
             return;
         }
         let mut st = inode.st.lock();
+        if self.moves_atime(&st) {
+            st.atime = Some(now());
+        }
+    }
+
+    /// Whether the next read of a file moves its access time.
+    pub(crate) fn moves_atime(&self, st: &State) -> bool {
         let last = st.atime.unwrap_or(st.attr.atime);
         let mtime = st.mtime.unwrap_or(st.attr.mtime);
-        let due = || {
-            let now = now();
-            last <= mtime || last <= st.attr.ctime || now.sec - last.sec >= DAY
-        };
-        if self.options.atime == Atime::Strict || due() {
-            st.atime = Some(now());
+        match self.options.atime {
+            Atime::Never => false,
+            Atime::Strict => true,
+            Atime::Relative => {
+                last <= mtime || last <= st.attr.ctime || now().sec - last.sec >= DAY
+            }
         }
     }
 }

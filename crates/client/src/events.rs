@@ -212,7 +212,12 @@ fn links(core: &Arc<Core>, order: &Order, inbox: &Receiver<Link>) {
             false => inbox.recv_timeout(FOLLOW),
         };
         match event {
-            Ok(Link::Lost(target)) => drop(lost.insert(target)),
+            Ok(Link::Lost(target)) => {
+                if ost_index(&target).is_none() {
+                    core.announce(|l| l.doubted());
+                }
+                lost.insert(target);
+            }
             Ok(Link::Back(target, welcome)) => {
                 lost.remove(&target);
                 match ost_index(&target) {

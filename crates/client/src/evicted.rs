@@ -24,6 +24,7 @@ impl Core {
             osts.into_iter().chain([self.mdt.session.clone()]).collect();
         sessions.iter().for_each(|s| s.expel());
         self.leases.clear();
+        self.announce(|l| l.doubted());
         self.sole.store(false, SeqCst);
         self.new_epoch();
         // What was done here and not told is nobody's business any more.

@@ -213,6 +213,15 @@ impl Leases {
         self.shard(fid).lock().get(&fid).copied()
     }
 
+    /// For how long what is held is believed if the MDT is not heard again; None: it is not.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        if !self.on || self.away.load(SeqCst) {
+            return None;
+        }
+        let silence = self.heard.get().map_or(Duration::ZERO, |heard| heard.silence());
+        BELIEF.checked_sub(silence).filter(|left| !left.is_zero())
+    }
+
     /// Whether these leases are held, and have been since `mark`: what was learned then is the truth
     /// now.
     pub(crate) fn fresh(&self, fid: Fid, bits: u8, mark: Mark) -> bool {
@@ -301,10 +310,11 @@ mod tests {
         l.heard_by(Arc::clone(&heard));
         assert!(l.fresh(F, LS_ATTR, mark));
         heard.pretend(BELIEF);
-        assert!(!l.fresh(F, LS_ATTR, mark) && !l.has(F, LS_ATTR));
+        assert!(!l.fresh(F, LS_ATTR, mark) && !l.has(F, LS_ATTR) && l.left().is_none());
         // It was only slow: what it granted was not called back meanwhile.
         heard.pretend(Duration::from_secs(1));
         assert!(l.fresh(F, LS_ATTR, mark));
+        assert!(l.left().is_some_and(|left| left <= BELIEF - Duration::from_secs(1)));
     }
 
     #[test]
@@ -372,7 +382,7 @@ mod tests {
         let asked = l.mark();
         let told = learn(&l, LS_ATTR);
         l.away(true);
-        assert!(!l.has(F, LS_ATTR) && !l.fresh(F, LS_ATTR, told));
+        assert!(!l.has(F, LS_ATTR) && !l.fresh(F, LS_ATTR, told) && l.left().is_none());
         l.away(false);
         assert!(l.fresh(F, LS_ATTR, told), "the same session went on");
         l.clear();

@@ -52,6 +52,7 @@ mod space;
 mod stats;
 mod tell;
 mod types;
+mod vouch;
 mod wb;
 mod worker;
 mod write;

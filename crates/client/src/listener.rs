@@ -13,6 +13,9 @@ pub trait Listener: Send + Sync + 'static {
     fn forget(&self, fid: Fid);
     /// These leases are given back when this returns: drop what is cached of their inodes.
     fn recalled(&self, leases: &[Lease]);
+    /// Nothing is believed any more that leases stood for: the session is lost, the MDT was not heard for
+    /// long, or this client was evicted. Drop cached attributes.
+    fn doubted(&self) {}
     /// A server restarted and what is cached may be older than the file system: drop everything.
     fn reset(&self);
 }

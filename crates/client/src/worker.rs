@@ -104,7 +104,12 @@ pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) 
 /// Sends what got old, until the client stops.
 pub(crate) fn age(core: &Arc<Core>, stop: &Receiver<()>) {
     let pause = (core.options.dirty_expire / TICKS_PER_EXPIRE).max(Duration::from_millis(10));
+    let mut heard = true;
     while stop.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
+        // Also after the machine slept: the kernel's clock stood still meanwhile.
+        if std::mem::replace(&mut heard, core.leases.left().is_some()) && !heard {
+            core.announce(|l| l.doubted());
+        }
         let tick = core.tick.fetch_add(1, SeqCst) + 1;
         core.age_local(tick);
         core.space.look(core.counters.space_changes(), tick);

@@ -1,20 +1,23 @@
 //! What the kernel may cache, and for how long.
 //!
 //! Role: while the client has the SOLE lease everything stays valid until told otherwise; without
-//! it nothing does, unless less was asked for ([`Consistency`]). What was learned before the lease went must not be cached after it
+//! it attributes under a lease do ([`crate::belief`]), and nothing else unless less was asked for
+//! ([`Consistency`]). What was learned before the lease went must not be cached after it
 //! (invariant 3): the epoch is noted before a call and compared after it. Notifications are sent by
 //! the client's own thread, which holds no lock a handler may want.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use client::{Client, Listener, OpenFile};
 use fuse::Notifier;
 use parking_lot::Mutex;
-use proto::mds::{LS_READ, Lease};
+use proto::mds::{LS_ATTR, LS_READ, Lease};
 use proto::{Attr, Fid};
 
+use crate::belief::{self, Asked};
 use crate::consistency::{BELIEVED, Consistency, LastSeen};
 use crate::nodes::Nodes;
 
@@ -35,10 +38,11 @@ struct Shard {
 
 /// See the module.
 pub struct Caches {
-    client: Client,
+    pub(crate) client: Client,
     /// What the kernel was told of.
     pub nodes: Nodes,
     notifier: OnceLock<Notifier>,
+    times_names: AtomicBool,
     flags: Vec<Mutex<Shard>>,
     root: Fid,
     consistency: Consistency,
@@ -52,14 +56,24 @@ impl Caches {
         let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::new() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
         let (nodes, notifier) = (Nodes::new(), OnceLock::new());
-        let seen = LastSeen::default();
-        Caches { client, nodes, notifier, flags, root, consistency, seen }
+        let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
+        Caches { client, nodes, notifier, times_names, flags, root, consistency, seen }
     }
 
-    /// From now on the kernel can be told.
-    pub fn attach(&self, notifier: Notifier) {
+    /// From now on the kernel, which speaks this minor version, can be told.
+    pub fn attach(&self, notifier: Notifier, minor: u32) {
+        self.times_names.store(belief::by_name(minor), Relaxed);
         // Set once per mount; a second one would be a second mount of the same caches.
         let _ = self.notifier.set(notifier);
+    }
+
+    pub(crate) fn notifier(&self) -> Option<&Notifier> {
+        self.notifier.get()
+    }
+
+    /// Whether attributes that are told beside a name may be kept under a lease.
+    pub(crate) fn times_names(&self) -> bool {
+        self.times_names.load(Relaxed)
     }
 
     /// To be taken before the call whose result may be cached.
@@ -75,6 +89,12 @@ impl Caches {
             Consistency::Posix => Duration::ZERO,
             Consistency::CloseToOpen | Consistency::Relaxed => BELIEVED,
         }
+    }
+
+    /// How long attributes are valid that the kernel asked for.
+    pub fn attr_ttl(&self, a: &Attr, asked: Asked, mark: Mark) -> Duration {
+        let ttl = self.ttl(mark);
+        if ttl == LONG { ttl } else { ttl.max(self.leased(a, asked)) }
     }
 
     /// Whether the kernel may keep pages of files although others may change them.
@@ -142,7 +162,7 @@ impl Caches {
             Ok(false) => tracing::debug!("no epochs in this kernel"),
             Err(e) => tracing::warn!(error = %e, "cannot drop the kernel's names"),
         }
-        for node in nodes.into_iter().chain([1]) {
+        for node in nodes {
             if let Err(e) = n.inval_inode(node, 0, 0) {
                 tracing::debug!(node, error = %e, "cannot drop a node");
             }
@@ -181,6 +201,12 @@ impl Listener for Caches {
         for lease in leases.iter().filter(|l| l.bits & LS_READ != 0) {
             self.drop_one(lease.fid);
         }
+        let attrs = leases.iter().filter(|l| l.bits & LS_ATTR != 0).map(|l| self.node(l.fid));
+        self.drop_attributes(attrs.filter(|node| self.nodes.is_believed(*node)));
+    }
+
+    fn doubted(&self) {
+        self.drop_attributes(self.nodes.believed());
     }
 
     fn reset(&self) {

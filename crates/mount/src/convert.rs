@@ -7,6 +7,7 @@ use proto::attr::*;
 use proto::mds::Cred;
 use proto::wire::List;
 
+use crate::belief::Asked;
 use crate::caches::{Caches, Mark};
 
 /// Preferred I/O size shown by stat, bytes.
@@ -58,13 +59,25 @@ pub fn rdev(dev: u32) -> u64 {
     libc::makedev(major, minor)
 }
 
-/// Attributes, and how long they are valid.
+/// Attributes after a change, and how long they are valid.
 pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
     AttrOut { attr: attr(caches, a), ttl: caches.ttl(mark) }
 }
 
-/// A name's node; the kernel now knows it once more.
+/// Attributes that were asked for, and how long they are valid.
+pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
+    caches.learn(a, mark);
+    AttrOut { attr: attr(caches, a), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
+}
+
+/// A node whose name was asked for; the kernel now knows it once more.
+pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
+    let entry = entry(caches, a, mark);
+    Entry { attr_ttl: caches.attr_ttl(a, Asked::ByName, mark), ..entry }
+}
+
+/// A name's node after a change; the kernel now knows it once more.
 pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
     let node = caches.node(a.fid);
     caches.nodes.told(node, a.kind());

@@ -90,6 +90,7 @@ impl PinstripeFs {
                 self.client.create(&cred, dir, name, c.mode, c.umask, 0, &[], how, Some(flags))
             }
         };
+        self.caches.touched(parent);
         let made = made.map_err(name_errno)?;
         let Some(file) = made.file else {
             // The name is something that cannot be opened here; the kernel looks it up and decides.
@@ -152,6 +153,7 @@ impl PinstripeFs {
         if left != attr.mode {
             let set = SetAttr { valid: S_MODE, mode: left, ..SetAttr::none() };
             self.client.setattr(cred, file.fid(), set, Some(file)).map_err(errno)?;
+            self.caches.touched(self.caches.node(file.fid()));
         }
         if attr.flags & A_HAS_XATTR != 0 {
             self.caches.unlearn(file.fid());

@@ -9,8 +9,11 @@ use client::Client;
 use fuse::*;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
 
+use crate::belief::Asked;
 use crate::caches::Caches;
-use crate::convert::{absent, attr, attr_out, caller, cred, entry, errno, name_errno, rdev, time};
+use crate::convert::{
+    absent, asked_attr, attr, attr_out, caller, cred, entry, errno, found, name_errno, rdev, time,
+};
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, Races, What};
 use crate::locks::{Owners, Waits, note_owner};
@@ -65,14 +68,15 @@ impl PinstripeFs {
         let made = self
             .client
             .create(&cred(req), dir, name.as_bytes(), mode, umask, dev, target, excl, None)
-            .map_err(name_errno)?;
-        Ok(entry(&self.caches, &made.attr, mark))
+            .map_err(name_errno);
+        self.caches.touched(parent);
+        Ok(entry(&self.caches, &made?.attr, mark))
     }
 
     fn find(&self, req: &Request, parent: u64, name: &OsStr) -> Result<Entry> {
         let mark = self.caches.mark();
         match self.client.lookup(&cred(req), self.caches.fid(parent), name.as_bytes()) {
-            Ok(a) => Ok(entry(&self.caches, &a, mark)),
+            Ok(a) => Ok(found(&self.caches, &a, mark)),
             Err(proto::Errno::ENOENT) => absent(self.caches.ttl(mark)),
             Err(e) => Err(name_errno(e)),
         }
@@ -92,7 +96,7 @@ impl PinstripeFs {
     fn attributes(&self, req: &Request, node: u64) -> Result<AttrOut> {
         let mark = self.caches.mark();
         let a = self.stat(req, node)?;
-        Ok(attr_out(&self.caches, &a, mark))
+        Ok(asked_attr(&self.caches, &a, mark))
     }
 }
 
@@ -165,6 +169,7 @@ impl Filesystem for PinstripeFs {
         let dir = self.caches.fid(parent);
         let mut removal = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
+        self.caches.touched(parent);
         let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
@@ -173,6 +178,7 @@ impl Filesystem for PinstripeFs {
         let dir = self.caches.fid(parent);
         let mut removal = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
+        self.caches.touched(parent);
         let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
@@ -197,6 +203,9 @@ impl Filesystem for PinstripeFs {
         };
         let (old, new) = (name.as_bytes(), new_name.as_bytes());
         let done = self.client.rename(&cred(req), from, old, to, new, flags);
+        let moved = done.iter().flat_map(|(moved, over)| std::iter::once(moved).chain(over));
+        let moved = moved.map(|a| self.caches.node(a.fid));
+        moved.chain([parent, new_parent]).for_each(|node| self.caches.touched(node));
         let over = done.map(|(_, over)| over).map_err(name_errno);
         let done = over.map(|over| {
             if let (Some(attr), Some(removal)) = (over, &mut removal) {
@@ -211,6 +220,7 @@ impl Filesystem for PinstripeFs {
         let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
+        self.caches.touched(parent);
         let done = done.map(|a| entry(&self.caches, &a, mark)).map_err(name_errno);
         self.tell_entry(reply, done, || Doubt::name(parent, name).and(Doubt::node(nodeid)));
     }
@@ -322,6 +332,7 @@ impl Filesystem for PinstripeFs {
         reply: Reply<()>,
     ) {
         let done = self.set_xattr(req, nodeid, name, value, flags, kill_sgid);
+        self.caches.touched(nodeid);
         self.tell(reply, done, || Doubt::node(nodeid));
     }
 
@@ -334,7 +345,9 @@ impl Filesystem for PinstripeFs {
     }
 
     fn removexattr(&self, req: &Request, nodeid: u64, name: &OsStr, reply: Reply<()>) {
-        self.tell(reply, self.remove_xattr(req, nodeid, name), || Doubt::node(nodeid));
+        let done = self.remove_xattr(req, nodeid, name);
+        self.caches.touched(nodeid);
+        self.tell(reply, done, || Doubt::node(nodeid));
     }
 
     fn getlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<FileLock>) {
@@ -362,7 +375,9 @@ impl Filesystem for PinstripeFs {
         mode: u32,
         reply: Reply<()>,
     ) {
-        self.tell(reply, self.allocate(fh, offset, len, mode), || Doubt::node(nodeid));
+        let done = self.allocate(fh, offset, len, mode);
+        self.caches.touched(nodeid);
+        self.tell(reply, done, || Doubt::node(nodeid));
     }
 
     fn lseek(
@@ -379,7 +394,9 @@ impl Filesystem for PinstripeFs {
 
     fn copy_file_range(&self, _req: &Request, _nodeid: u64, copy: CopyIn, reply: Reply<u64>) {
         let to = copy.nodeid_out;
-        self.tell(reply, self.copy(copy), || Doubt::node(to));
+        let done = self.copy(copy);
+        self.caches.touched(to);
+        self.tell(reply, done, || Doubt::node(to));
     }
 
     fn statx(&self, req: &Request, nodeid: u64, _statx: StatxIn, reply: Reply<Statx>) {
@@ -387,7 +404,7 @@ impl Filesystem for PinstripeFs {
         reply.send(self.stat(req, nodeid).map(|a| Statx {
             attr: attr(&self.caches, &a),
             btime: Some(time(a.btime)),
-            ttl: self.caches.ttl(mark),
+            ttl: self.caches.attr_ttl(&a, Asked::ByNode, mark),
             attributes: 0,
             attributes_mask: 0,
         }));

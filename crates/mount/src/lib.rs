@@ -5,9 +5,10 @@
 //! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
-//! Rooms: `caches` (what the kernel may keep, and for how long), `consistency` (where less is asked for), `nodes` (what it was told of),
+//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of),
 //! `handles` (open files), `holds` (what is removed while in use), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
+mod belief;
 mod caches;
 mod consistency;
 mod convert;
@@ -102,7 +103,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     };
     let fail = |e| Error::Session(mountpoint.clone(), e);
     let session = Session::new(fs, mount, config).map_err(fail)?;
-    caches.attach(session.notifier());
+    caches.attach(session.notifier(), session.info().minor);
     client.set_listener(Arc::clone(&caches) as Arc<dyn Listener>);
     let running = session.spawn().map_err(fail)?;
     Ok(Mounted { running, mountpoint, loop_device, refused })

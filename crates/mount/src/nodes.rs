@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use client::OpenFile;
 use parking_lot::Mutex;
@@ -24,19 +25,26 @@ struct Known {
     held: Option<Arc<OpenFile>>,
     /// Something the kernel opens by itself.
     special: bool,
+    /// Until when the kernel may believe its attributes, and when a name was found for it last with
+    /// such; after the start.
+    believed: Duration,
+    named: Option<Duration>,
 }
 
 /// Look-ups the kernel has not forgotten, by node.
 pub struct Nodes {
     shards: Vec<Mutex<HashMap<u64, Known>>>,
     special: AtomicUsize,
+    start: Instant,
 }
 
 impl Nodes {
-    /// None yet.
+    /// None yet but the root, which the kernel never forgets.
     pub fn new() -> Nodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Nodes { shards, special: AtomicUsize::new(0) }
+        let nodes = Nodes { shards, special: AtomicUsize::new(0), start: Instant::now() };
+        nodes.told(1, FileKind::Dir);
+        nodes
     }
 
     /// How many devices, FIFOs and sockets the kernel knows.
@@ -96,6 +104,43 @@ impl Nodes {
         Some(attr.clone())
     }
 
+    /// The kernel may be told to believe attributes for this long (`named`: beside a name); whether it
+    /// knows the node.
+    pub fn believe(&self, node: u64, time: Duration, named: bool) -> bool {
+        let now = self.start.elapsed();
+        let mut shard = self.shard(node).lock();
+        let Some(known) = shard.get_mut(&node) else { return false };
+        known.believed = known.believed.max(now + time);
+        if named {
+            known.named = Some(now);
+        }
+        true
+    }
+
+    /// Whether the kernel may believe its attributes still.
+    pub fn is_believed(&self, node: u64) -> bool {
+        let now = self.start.elapsed();
+        self.shard(node).lock().get(&node).is_some_and(|known| known.believed > now)
+    }
+
+    /// Nodes whose attributes the kernel may believe still.
+    pub fn believed(&self) -> Vec<u64> {
+        let now = self.start.elapsed();
+        let of = |shard: &HashMap<u64, Known>| {
+            let believed = shard.iter().filter(|(_, known)| known.believed > now);
+            believed.map(|(node, _)| *node).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(|shard| of(&shard.lock())).collect()
+    }
+
+    /// Whether a name was found for it, with attributes to believe, a moment ago, and the kernel
+    /// has not given it back.
+    pub fn named_within(&self, node: u64, moment: Duration) -> bool {
+        let now = self.start.elapsed();
+        let named = self.shard(node).lock().get(&node).and_then(|known| known.named);
+        named.is_some_and(|named| now.saturating_sub(named) < moment)
+    }
+
     /// All nodes the kernel knows.
     pub fn all(&self) -> Vec<u64> {
         self.shards.iter().flat_map(|s| s.lock().keys().copied().collect::<Vec<_>>()).collect()
@@ -117,8 +162,10 @@ mod tests {
         n.forget(8, 5);
         n.forget(9, 1);
         assert_eq!(n.special(), 0);
-        assert_eq!(n.all(), [7]);
+        let mut all = n.all();
+        all.sort_unstable();
+        assert_eq!(all, [1, 7]);
         n.forget(7, 1);
-        assert!(n.all().is_empty());
+        assert_eq!(n.all(), [1]);
     }
 }

@@ -1,5 +1,6 @@
 //! The checks, in the order they are started: what holds the build lock first, then the longest.
 
+mod believed;
 mod coherence;
 mod crash;
 mod deny;

@@ -1,5 +1,6 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
+use super::believed;
 use crate::cx::Cx;
 use crate::fs::same;
 use crate::plan::{Check, Need};
@@ -10,6 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 pub const CHECK: Check = Check {
     name: "sharing",
@@ -29,6 +31,10 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("growing and shrinking", || growing(&a, &b));
     cx.case("names", || names(&a, &b));
     cx.case("attributes", || attributes(&a, &b));
+    let rounds = cx.size(3000, 500);
+    cx.case("attributes, one by one", || believed::one_by_one(&a, &b, cx.seed(), rounds));
+    let time = Duration::from_secs(cx.size(8, 3));
+    cx.case("attributes while others look", || believed::while_others_look(&a, &b, time));
     cx.case("appending from both", || appending(&a, &b));
     cx.case("removed while the other has it open", || removed(&a, &b));
     cx.case("listing", || listing(&a, &b));

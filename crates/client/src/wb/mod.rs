@@ -16,6 +16,7 @@ pub(crate) mod near;
 mod opens;
 mod send;
 mod trust;
+mod vouch;
 
 use std::collections::HashMap;
 use std::sync::Arc;

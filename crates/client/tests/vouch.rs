@@ -1,0 +1,104 @@
+//! Attributes that are kept above the client: vouched for while a lease stands for them, and called back.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{World, root, until};
+use parking_lot::Mutex;
+use pinstripe_client::{Client, Data, Listener, OpenFlags};
+use proto::attr::{S_MODE, SetAttr};
+use proto::mds::{LS_ATTR, Lease};
+use proto::{Attr, Fid, FileKind};
+
+const WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, trunc: false, direct: false, sync: false, noatime: true };
+
+#[derive(Default)]
+struct Told {
+    recalled: Mutex<Vec<Fid>>,
+    doubts: AtomicU64,
+}
+
+impl Listener for Told {
+    fn sole(&self, _: bool) {}
+    fn forget(&self, _: Fid) {}
+    fn recalled(&self, leases: &[Lease]) {
+        let attrs = leases.iter().filter(|l| l.bits & LS_ATTR != 0);
+        self.recalled.lock().extend(attrs.map(|l| l.fid));
+    }
+    fn doubted(&self) {
+        self.doubts.fetch_add(1, SeqCst);
+    }
+    fn reset(&self) {}
+}
+
+fn listen(c: &Client) -> Arc<Told> {
+    let told = Arc::new(Told::default());
+    c.set_listener(told.clone());
+    told
+}
+
+fn chmod(c: &Client, fid: Fid, mode: u32) -> Attr {
+    let set = SetAttr { valid: S_MODE, mode, ..SetAttr::none() };
+    c.setattr(&root(), fid, set, None).unwrap()
+}
+
+/// Asks until what is told is vouched for.
+fn vouched(c: &Client, fid: Fid) -> Attr {
+    let mut attr = c.getattr(&root(), fid).unwrap();
+    until(|| {
+        attr = c.getattr(&root(), fid).unwrap();
+        c.vouches(&attr).is_some_and(|left| left <= Duration::from_secs(18))
+    });
+    attr
+}
+
+#[test]
+fn what_was_told_is_vouched_for_until_it_is_called_back() {
+    let mut world = World::new(1);
+    let a = world.client();
+    let mode = FileKind::File.mode_bits() | 0o644;
+    let made = a.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
+    let (file, fid) = (made.file.unwrap(), made.attr.fid);
+    file.write(0, Data::Slice(b"some bytes")).unwrap();
+    assert_eq!(a.vouches(&a.getattr(&root(), fid).unwrap()), None, "alone other rules hold");
+
+    let b = world.client();
+    let (of_a, of_b) = (listen(&a), listen(&b));
+    let attr = a.getattr(&root(), fid).unwrap();
+    assert_eq!(a.vouches(&attr), None, "it can be written behind its back");
+    file.release();
+    let attr = vouched(&a, fid);
+    assert_eq!(attr.size, 10);
+
+    // Another's change calls it back before it is done.
+    let changed = chmod(&b, fid, 0o600);
+    assert!(of_a.recalled.lock().contains(&fid));
+    assert_eq!(a.vouches(&attr), None);
+    assert_eq!(vouched(&a, fid).mode, changed.mode);
+    // A change of its own does not call anything back; what was told before it is not vouched for.
+    let before = vouched(&b, fid);
+    let after = chmod(&b, fid, 0o640);
+    assert_eq!(b.vouches(&before), None);
+    assert_eq!(vouched(&b, fid).mode, after.mode);
+
+    // Directories: what happens in them changes them.
+    let dir = vouched(&a, Fid::ROOT);
+    let sub = FileKind::Dir.mode_bits() | 0o755;
+    b.create(&root(), Fid::ROOT, b"d", sub, 0, 0, b"", 0, None).unwrap();
+    assert!(of_a.recalled.lock().contains(&Fid::ROOT));
+    assert_eq!(a.vouches(&dir), None);
+    assert_eq!(vouched(&a, Fid::ROOT).nlink, dir.nlink + 1);
+
+    // Who lost the MDT believes nothing, and says so.
+    let attr = vouched(&a, fid);
+    let (doubts, more) = (of_a.doubts.load(SeqCst), of_b.doubts.load(SeqCst));
+    world.stop_mdt();
+    until(|| of_a.doubts.load(SeqCst) > doubts && of_b.doubts.load(SeqCst) > more);
+    assert_eq!(a.vouches(&attr), None);
+    world.start_mdt();
+    assert_eq!(vouched(&a, fid).size, 10);
+}
