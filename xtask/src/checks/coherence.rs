@@ -7,7 +7,8 @@ use crate::plan::Check;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -90,6 +91,7 @@ fn run(cx: &Cx) -> Result<()> {
         one_truth(cx, &mounts, &Work::with_losses(cx, 400), |round| stop(round, EVICTED))?;
         some_were_evicted(&cluster)
     });
+    cx.case("while mounts are killed", || killed(cx, &mut cluster, &mounts));
     for mnt in &mounts {
         cluster.unmount(mnt)?;
     }
@@ -101,6 +103,31 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("stop and fsck", || cluster.stop_and_check());
     cx.case("while one mount is cut off until it is evicted", || cut_off(cx));
     Ok(())
+}
+
+/// Mounts other than the first, which makes the exerciser's files, are killed and mounted again. It
+/// comes to them by links, which lead nowhere while nothing is mounted: an empty mount point would say that
+/// a name is absent.
+fn killed(cx: &Cx, cluster: &mut Cluster, mounts: &[PathBuf]) -> Result<()> {
+    let links: Vec<PathBuf> =
+        (0..mounts.len()).map(|n| cx.scratch().join(format!("way-{n}"))).collect();
+    let point = |n: usize, to: &Path| -> Result<()> {
+        let new = links[n].with_extension("new");
+        symlink(to, &new)?;
+        Ok(std::fs::rename(&new, &links[n])?)
+    };
+    for (n, mnt) in mounts.iter().enumerate() {
+        point(n, mnt)?;
+    }
+    one_truth(cx, &links, &Work::with_losses(cx, 600), |round| {
+        let n = 1 + round % (mounts.len() - 1);
+        signal(cluster.mount_pid(&mounts[n])?, Signal::KILL)?;
+        sleep(AWAY);
+        point(n, &links[n])?;
+        cluster.unmount(&mounts[n])?;
+        cluster.mount_at(&mounts[n], &[])?;
+        point(n, &mounts[n])
+    })
 }
 
 /// One of three mounts is at the other end of a cable.

@@ -21,6 +21,8 @@ const PAGE: usize = 4096;
 const LARGE: [u64; 3] = [1 << 20, (1 << 20) + 8, 3 << 20];
 /// Length of the large file, so that it lies on the OSTs.
 const LARGE_LEN: u64 = 4 << 20;
+/// Pause while a mount cannot be reached at all.
+const GONE: Duration = Duration::from_millis(50);
 /// Registers that share the page of the small file.
 const SMALL: usize = 3;
 
@@ -34,7 +36,7 @@ pub struct Options {
     pub threads: usize,
     /// Operations of a thread in a round; objects are new in each round.
     pub operations: usize,
-    /// Writes are synced before they count as done: what a mount that is given up loses is then
+    /// Changes are synced before they count as done: what a mount that is given up loses is then
     /// never among them.
     pub sync: bool,
     /// Parts left out, of [`super::FEATURES`].
@@ -235,7 +237,24 @@ impl Worker<'_> {
         }
     }
 
+    /// What was done to these is durable, if it is to be.
+    fn settle<'p>(&self, changed: impl IntoIterator<Item = &'p Path>) -> io::Result<()> {
+        if self.options.sync {
+            for path in changed {
+                File::open(path)?.sync_all()?;
+            }
+        }
+        Ok(())
+    }
+
     fn step(&mut self) {
+        // A mount that is gone is asked for nothing, rather than for much whose outcome is not known.
+        if let Err(e) = std::fs::symlink_metadata(&self.dir)
+            && !known(&e)
+        {
+            self.kept.clear();
+            return std::thread::sleep(GONE);
+        }
         match self.rng.random_range(0..10) {
             0..=4 if self.has("bytes") => self.bytes(),
             5 if self.has("mode") => self.mode(),
@@ -333,10 +352,11 @@ impl Worker<'_> {
         let set = self.rng.random_bool(0.4).then(|| self.rng.random_range(0o001..0o777u32));
         let unknown = set.map(|m| Any::Register(MODE, RegisterOp::MaybeSet(m.into())));
         self.note(
-            |_| {
+            |w| {
                 let op = match set {
                     Some(m) => {
                         std::fs::set_permissions(&path, PermissionsExt::from_mode(m))?;
+                        w.settle([&*path])?;
                         RegisterOp::Set(m.into())
                     }
                     None => RegisterOp::Get((std::fs::metadata(&path)?.mode() & 0o7777).into()),
@@ -355,17 +375,31 @@ impl Worker<'_> {
         };
         let at = self.rng.random_range(0..2);
         let (path, other) = (&paths[at], &paths[1 - at]);
+        let dirs = [path, other].map(|p| p.parent().unwrap_or(&self.dir).to_path_buf());
+        let settle = |w: &Self| w.settle(dirs.iter().map(|d| &**d));
         match self.rng.random_range(0..6) {
             0 | 1 => self.note(
-                |_| Ok(Any::Names(pair, NamesOp::Create(at, create(path)?))),
+                |w| {
+                    let made = create(path)?;
+                    settle(w)?;
+                    Ok(Any::Names(pair, NamesOp::Create(at, made)))
+                },
                 Some(Any::Names(pair, NamesOp::MaybeCreate(at))),
             ),
             2 => self.note(
-                |_| Ok(Any::Names(pair, NamesOp::Unlink(at, done(std::fs::remove_file(path))?))),
+                |w| {
+                    let gone = done(std::fs::remove_file(path))?;
+                    settle(w)?;
+                    Ok(Any::Names(pair, NamesOp::Unlink(at, gone)))
+                },
                 Some(Any::Names(pair, NamesOp::MaybeUnlink(at))),
             ),
             3 => self.note(
-                |_| Ok(Any::Names(pair, NamesOp::Rename(at, done(std::fs::rename(path, other))?))),
+                |w| {
+                    let moved = done(std::fs::rename(path, other))?;
+                    settle(w)?;
+                    Ok(Any::Names(pair, NamesOp::Rename(at, moved)))
+                },
                 Some(Any::Names(pair, NamesOp::MaybeRename(at))),
             ),
             _ => self.note(
