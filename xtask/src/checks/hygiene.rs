@@ -37,6 +37,8 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("unimpl", "emented!("), "work left for later"),
     (concat!("#[ign", "ore"), "a test that does not run"),
     (concat!("allow(dead", "_code)"), "dead code"),
+    (concat!("<<<<", "<<< "), "a merge that was not finished"),
+    (concat!(">>>>", ">>> "), "a merge that was not finished"),
 ];
 
 /// The layers from the bottom up; a crate may use those listed with it.

@@ -17,12 +17,15 @@ use proto::{Errno, Fid};
 use super::apply::Local;
 use super::log::Entry;
 use super::message::Message;
-use super::send::{TELL_OPENS, Telling, logged, looks, own_time};
+use super::send::{Telling, logged, looks, own_time};
 use super::{Lost, Tree};
 use crate::attrs::Known;
 use crate::leases::Got;
 use crate::mdt::{Mdt, own_cred};
 use crate::names::Found;
+
+/// Opens told in one message.
+const TELL_OPENS: usize = 128;
 
 /// What an operation that goes past the log concerns.
 enum Concerns {
@@ -86,14 +89,9 @@ impl Mdt {
                         _ => None,
                     };
                     let got = made.map(|fid| Arc::new(self.wb.trust.leases.held(fid)));
-                    let was_long = tree.log.is_long();
                     let fids = fids.into_iter().chain(made).collect();
-                    tree.log(Entry { cred: cred.clone(), op: logged(op), at: now, fids });
-                    tree.names.shrink();
-                    tree.attrs.shrink();
-                    if !was_long && tree.log.is_long() {
-                        self.wake_flusher();
-                    }
+                    let entry = Entry { cred: cred.clone(), op: logged(op), at: now, fids };
+                    self.keep(&mut tree, entry);
                     return Ok((res, got));
                 }
             }

@@ -3,7 +3,8 @@
 //!
 //! Role: while this client holds the lease, operations on what is known are answered here; changes
 //! are made here first ([`apply`]), logged ([`log`]) and sent in order, many in one message
-//! ([`send`]). The log goes in front of everything else that is sent, and nothing is sent while an
+//! ([`send`]). Alone, the log goes in front of everything else that is sent; among others, of all that
+//! concerns what is logged ([`among`]). Nothing is sent while an
 //! answer to a part of it is outstanding, so that the MDT sees one order (invariant 2).
 //! Assumptions: one lock, held for look-ups and never over a message. Never does: permissions, data.
 

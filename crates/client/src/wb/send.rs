@@ -15,7 +15,7 @@ use super::apply::Local;
 use super::log::{BATCH_OPS, Entry, cred_of};
 use super::message::Message;
 use super::trust::opened_to_write;
-use super::{Lost, Note, Tree};
+use super::{Note, Tree};
 use crate::leases::Got;
 use crate::mdt::{Mdt, own_cred};
 use crate::names::Found;
@@ -24,8 +24,6 @@ use crate::names::Found;
 const MISSES: u32 = 3;
 /// Bytes of a listing that is asked for ahead.
 const LISTING: u32 = 256 << 10;
-/// Opens told in one message.
-pub(super) const TELL_OPENS: usize = 128;
 
 /// The time an operation done here carries.
 pub(super) fn own_time() -> TimeSpec {
@@ -143,14 +141,9 @@ impl Mdt {
                 Local::Known(res) => return Ok((res, None)),
                 Local::Fails(e) => return Ok((Res::Failed { errno: e.0 as u16 }, None)),
                 Local::Changed(res) => {
-                    let was_long = tree.log.is_long();
                     let fids = Vec::new();
-                    tree.log(Entry { cred: cred.clone(), op: logged(op), at: now, fids });
-                    tree.names.shrink();
-                    tree.attrs.shrink();
-                    if !was_long && tree.log.is_long() {
-                        self.wake_flusher();
-                    }
+                    let entry = Entry { cred: cred.clone(), op: logged(op), at: now, fids };
+                    self.keep(&mut tree, entry);
                     return Ok((res, None));
                 }
                 Local::Ask => {}
@@ -354,33 +347,26 @@ impl Mdt {
     /// The lease is gone (nothing is logged any more): all that waits is sent, and the MDT is told
     /// of all opens.
     pub(crate) fn end_local(&self) {
-        self.flush();
-        let mut tree = self.wb.tree.lock();
         loop {
-            let fids = tree.opens.untold();
-            let opens: Vec<_> = fids.into_iter().flat_map(|fid| tree.opens_of(fid)).collect();
-            let part: Vec<_> = opens.into_iter().take(TELL_OPENS).collect();
-            if part.is_empty() {
+            let untold = self.wb.tree.lock().opens.untold();
+            // What is told, or closed meanwhile, is not found again.
+            self.come_clean(&untold);
+            if untold.is_empty() {
                 break;
             }
-            drop(tree);
-            let ops = part.iter().map(|(op, ..)| op.clone()).collect();
-            let message = Message { cred: own_cred(), at: Vec::new(), ops, goes_on: true };
-            let answer = self.send(message).map(|(results, _)| results).unwrap_or_default();
-            tree = self.wb.tree.lock();
-            let mut answer = answer.into_iter();
-            for (_, fid, handle, flags) in part {
-                match answer.next() {
-                    Some(Res::Opened { .. }) => tree.opens.told(fid, handle, flags),
-                    _ => {
-                        tracing::warn!(%fid, "an open file is lost");
-                        tree.opens.end(fid, handle);
-                        tree.lost.push(Lost { fids: vec![fid], errno: Errno::ESTALE });
-                    }
-                }
-            }
         }
-        tree.forget_all();
+        self.wb.tree.lock().forget_all();
+    }
+
+    /// An operation was done here and is to be sent.
+    pub(super) fn keep(&self, tree: &mut Tree, entry: Entry) {
+        let was_long = tree.log.is_long();
+        tree.log(entry);
+        tree.names.shrink();
+        tree.attrs.shrink();
+        if !was_long && tree.log.is_long() {
+            self.wake_flusher();
+        }
     }
 }
 
