@@ -12,6 +12,10 @@ pub(crate) trait Link: Send + Sync {
     fn send_now(&self, frame: Frame) -> bool {
         self.send(frame)
     }
+    /// Whether the other end is in this process: what comes and goes here never leaves memory.
+    fn is_local(&self) -> bool {
+        false
+    }
     /// Ends the transport; both sessions hear of it.
     fn close(&self, why: &str);
 }

@@ -51,6 +51,10 @@ impl Link for ToClient {
         true
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn close(&self, why: &str) {
         if let Some(core) = self.core.upgrade() {
             core.lost(self.generation, NetError::Lost(why.into()));

@@ -74,7 +74,7 @@ impl Service for OstService {
         sessions.insert(session.id(), session.clone());
         Ok(Vec::new())
     }
-    fn request(&self, _: &SessionRef, request: Request, reply: Responder) {
+    fn request(&self, session: &SessionRef, request: Request, reply: Responder) {
         let opcode = request.header.opcode.get();
         let transport = tokio::runtime::Handle::try_current().is_ok();
         if opcode == op::FENCE {
@@ -87,9 +87,10 @@ impl Service for OstService {
         let apart = matches!(opcode, op::COMMIT | op::DESTROY)
             || is_behind(&request)
             || (opcode == op::WRITE && request.bulk.len() >= LONG_WRITE);
+        let local = opcode == op::WRITE && session.is_local();
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
         if quick || !(transport || apart) {
-            return reply.send(answer(&self.ost, &request));
+            return reply.send(answer(&self.ost, &request, local));
         }
         if opcode == op::READ
             && let Some(done) = hot(&self.ost, &request)
@@ -97,7 +98,7 @@ impl Service for OstService {
             return reply.send(done);
         }
         let ost = self.ost.clone();
-        self.pool.run(move || reply.send(answer(&ost, &request)));
+        self.pool.run(move || reply.send(answer(&ost, &request, local)));
     }
     fn closed(&self, session: &SessionRef, why: Closed) {
         self.sessions.lock().remove(&session.id());
@@ -150,8 +151,9 @@ fn hot(ost: &Ost, request: &Request) -> Option<Response> {
     Some(Response::with_bulk(body.to_bytes(), vec![bulk]))
 }
 
-fn answer(ost: &Ost, request: &Request) -> Response {
-    respond(ost, request).unwrap_or_else(Response::error)
+/// `local`: the bytes never left memory.
+fn answer(ost: &Ost, request: &Request, local: bool) -> Response {
+    respond(ost, request, local).unwrap_or_else(Response::error)
 }
 
 fn decode<T: Wire>(request: &Request) -> Result<T, Errno> {
@@ -161,12 +163,13 @@ fn decode<T: Wire>(request: &Request) -> Result<T, Errno> {
     })
 }
 
-fn respond(ost: &Ost, r: &Request) -> Result<Response, Errno> {
+fn respond(ost: &Ost, r: &Request, local: bool) -> Result<Response, Errno> {
     let body = match r.header.opcode.get() {
         op::READ => {
             let (body, bulk) = ost.read(&decode(r)?)?;
             return Ok(Response::with_bulk(body.to_bytes(), vec![bulk]));
         }
+        op::WRITE if local => ost.write_local(&decode(r)?, &r.bulk)?.to_bytes(),
         op::WRITE => ost.write(&decode(r)?, &r.bulk)?.to_bytes(),
         op::COMMIT => ost.commit(&decode(r)?)?.to_bytes(),
         op::PUNCH => ost.punch(&decode(r)?)?.to_bytes(),

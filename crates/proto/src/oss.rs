@@ -179,6 +179,17 @@ pub fn sums(offset: u64, data: &[u8]) -> Vec<u32> {
     head.into_iter().chain(tail.chunks(CHECKSUM_BLOCK).map(crc32c::crc32c)).collect()
 }
 
+/// Checks that there is a sum for each piece of `data` at `offset`, not what they are: for bytes that
+/// never left memory. The number of the first piece that lacks one, or of the first sum too many.
+pub fn count_sums(offset: u64, data: &[u8], expect: &[u32]) -> Result<(), usize> {
+    let block = CHECKSUM_BLOCK as u64;
+    let pieces = match data.len() as u64 {
+        0 => 0,
+        len => ((offset % block + len).div_ceil(block)) as usize,
+    };
+    if pieces == expect.len() { Ok(()) } else { Err(pieces.min(expect.len())) }
+}
+
 /// Checks `sums` against `data` at `offset`; the number of the first piece that differs.
 pub fn check_sums(offset: u64, data: &[u8], expect: &[u32]) -> Result<(), usize> {
     let found = sums(offset, data);
@@ -208,5 +219,19 @@ mod tests {
         bad[5000] ^= 1;
         assert_eq!(check_sums(4000, &bad, &s), Err(2));
         assert!(sums(5, &[]).is_empty());
+    }
+
+    #[test]
+    fn every_piece_has_one_sum() {
+        let data = [7; 3 * CHECKSUM_BLOCK];
+        for offset in [0, 1, 4095, 4096, 4097] {
+            for len in [0, 1, 4095, 4096, 4097, 8191, 8192, 8193, data.len()] {
+                let mut s = sums(offset, &data[..len]);
+                assert_eq!(count_sums(offset, &data[..len], &s), Ok(()), "{offset} {len}");
+                s.push(0);
+                assert_eq!(count_sums(offset, &data[..len], &s), Err(s.len() - 1));
+                assert_eq!(count_sums(offset, &[], &s), Err(0));
+            }
+        }
     }
 }

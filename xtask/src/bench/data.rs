@@ -1,5 +1,6 @@
 //! Workloads of large files.
 
+use super::level;
 use super::systems::System;
 use super::{Sizes, Unit, Workload};
 use crate::checks::Aligned;
@@ -71,6 +72,7 @@ fn write(system: &mut System, sizes: &Sizes, flags: OFlags) -> Result<(f64, f64)
     let _ = std::fs::remove_file(&path);
     let mut buffer = Aligned::new(MIB);
     Random::new(7).fill(buffer.bytes());
+    level::ground(sizes.large);
     let start = Instant::now();
     let file = open_with(&path, OFlags::CREATE | OFlags::WRONLY | flags)?;
     for n in 0..sizes.large {
@@ -94,6 +96,7 @@ fn read(system: &mut System, sizes: &Sizes, flags: OFlags) -> Result<(f64, f64)>
     let path = prepare(system, sizes)?;
     system.cold()?;
     let mut buffer = Aligned::new(MIB);
+    level::ground(sizes.large);
     let start = Instant::now();
     let file = open_with(&path, OFlags::RDONLY | flags)?;
     for n in 0..sizes.large {
@@ -130,6 +133,7 @@ fn reads(path: &Path, flags: OFlags, blocks: u64, threads: u64, each: usize) -> 
 fn random_reads(_: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)> {
     let path = prepare(system, sizes)?;
     system.cold()?;
+    level::ground(sizes.large);
     let each = sizes.reads / 32;
     let took = reads(&path, OFlags::DIRECT, (sizes.large * 256) as u64, 32, each)?;
     Ok(((each * 32) as f64, took))
@@ -154,6 +158,7 @@ fn shared(system: &mut System, sizes: &Sizes, block: usize) -> Result<(f64, f64)
     let _ = std::fs::remove_file(&path);
     let blocks = sizes.large / 2 * MIB / block;
     let path = &path;
+    level::ground(sizes.large);
     let start = Instant::now();
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)

@@ -4,6 +4,7 @@
 
 mod build;
 mod data;
+mod level;
 mod mds;
 mod rpc;
 mod shared;

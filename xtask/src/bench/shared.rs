@@ -3,6 +3,7 @@
 //! its neighbour wrote. Shown are medians and the ratio of one file to four.
 
 use super::Bench;
+use super::level;
 use super::table::middle;
 use crate::cx::Cx;
 use crate::servers::{Cluster, Transport};
@@ -91,6 +92,8 @@ impl Job {
         std::fs::create_dir(self.mounts[0].join(&self.dir))?;
         let files = if self.way == Way::Apart { MOUNTS } else { 1 };
         (0..files).try_for_each(|f| File::create(self.path(0, f)).map(drop))?;
+        let each = (MOUNTS * self.blocks * self.size).div_ceil(MIB);
+        level::ground(each);
         let written = self.speed(|n| self.write(n))?;
         let read = self.speed(|n| self.read(n))?;
         std::fs::remove_dir_all(self.mounts[0].join(&self.dir))?;

@@ -6,7 +6,7 @@
 //! of a WRITE is lent to the handler; its answer therefore waits aside until the handler has returned.
 
 use super::hub::Hub;
-use crate::abi::{InHeader, OutHeader, RingEntInOut, WriteIn, op};
+use crate::abi::{InHeader, OutHeader, ReadIn, RingEntInOut, WriteIn, op};
 use crate::channel::Shared;
 use crate::parse::{Malformed, Parsed};
 use std::io;
@@ -217,6 +217,9 @@ impl Entry {
             head.copy_from_slice(part);
             place = rest;
         }
+        if !lent && len >= LARGE {
+            entry.large.store(true, Ordering::Relaxed);
+        }
         entry.staged.store(if lent { len } else { 0 }, Ordering::Relaxed);
         entry.conclude(unique, error, len);
     }
@@ -258,6 +261,18 @@ impl Entry {
         if len > 0 {
             // SAFETY: the handler has returned, so nothing is lent any more; the two places do not overlap.
             unsafe { self.bytes_mut(PAGE, len).copy_from_slice(self.bytes(STAGED, len)) };
+        }
+    }
+
+    /// Does the request that is here move much, or did one since the last `trim`?
+    pub(crate) fn moves_much(&self) -> bool {
+        self.is_large() || {
+            let header: InHeader = self.load(IN_OUT);
+            let asked = match header.opcode {
+                op::READ => self.load::<ReadIn>(OP_IN).size,
+                _ => header.len,
+            };
+            asked as usize >= LARGE
         }
     }
 

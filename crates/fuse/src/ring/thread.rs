@@ -60,7 +60,7 @@ impl Place {
     /// On the caller's CPU a small request costs no wake-up elsewhere; large ones take their time for copying, and gain
     /// more from a CPU that is idle.
     fn moved(self, ring: &Ring, entry: &Entry) -> Place {
-        let wanted = if entry.is_large() { Place::Anywhere } else { Place::Cpu(entry.queue) };
+        let wanted = if entry.moves_much() { Place::Anywhere } else { Place::Cpu(entry.queue) };
         match wanted {
             _ if wanted == self => {}
             Place::Cpu(cpu) => ring.cpus.pin(cpu),

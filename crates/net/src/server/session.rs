@@ -86,6 +86,11 @@ impl SessionRef {
         self.0.state.lock().link.is_some()
     }
 
+    /// Whether the client is in this process: what it sends never left memory.
+    pub fn is_local(&self) -> bool {
+        self.0.state.lock().link.as_ref().is_some_and(|link| link.is_local())
+    }
+
     /// Ends the session; the client will find that it must open a new one (invariant 5).
     pub fn evict(&self) {
         self.0.end(Closed::Evicted, "evicted");

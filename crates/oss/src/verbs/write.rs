@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::Errno;
 use proto::layout::ObjectId;
-use proto::oss::{W_DIRECT, W_NO_SUMS, W_SYNC, WriteReq, Written, check_sums};
+use proto::oss::{W_DIRECT, W_NO_SUMS, W_SYNC, WriteReq, Written, check_sums, count_sums};
 
 use super::{BLOCK, end_of};
 use crate::buffer::{ALIGN, Buffer};
@@ -18,15 +18,33 @@ use crate::space::is_allocated;
 use crate::stats::{Verb, add};
 use crate::sums::crowded;
 
+/// Compares bytes that arrived with their sums; the number of the first piece that does not fit.
+type Compare = fn(u64, &[u8], &[u32]) -> Result<(), usize>;
+
 impl Ost {
     /// Writes `data`; the first write makes the object.
     ///
     /// EBADMSG: it arrived damaged, nothing was written. ENOSPC: only the reserve is left. EFBIG:
     /// beyond what the protocol or the local file system can hold.
     pub fn write(&self, req: &WriteReq, data: &Bytes) -> Result<Written, Errno> {
+        self.write_compared(req, data, check_sums)
+    }
+
+    /// As [`Ost::write`], of bytes that are still where their sums were made: these are stored beside
+    /// them, so that damage from now on shows when they are read, and looking twice tells nothing.
+    pub fn write_local(&self, req: &WriteReq, data: &Bytes) -> Result<Written, Errno> {
+        self.write_compared(req, data, count_sums)
+    }
+
+    fn write_compared(
+        &self,
+        req: &WriteReq,
+        data: &Bytes,
+        compare: Compare,
+    ) -> Result<Written, Errno> {
         self.counted(Verb::Write, || {
             let end = end_of(req.offset, data.len() as u64)?;
-            let sums = self.arrived_well(req, data)?;
+            let sums = self.arrived_well(req, data, compare)?;
             if !data.is_empty() {
                 return self.write_checked(req, data, sums, end);
             }
@@ -38,11 +56,16 @@ impl Ost {
     }
 
     /// The sums the bytes arrived with; none when they are switched off.
-    fn arrived_well<'a>(&self, req: &'a WriteReq, data: &Bytes) -> Result<&'a [u32], Errno> {
+    fn arrived_well<'a>(
+        &self,
+        req: &'a WriteReq,
+        data: &Bytes,
+        compare: Compare,
+    ) -> Result<&'a [u32], Errno> {
         if req.flags & W_NO_SUMS != 0 {
             return Ok(&[]);
         }
-        let Err(piece) = check_sums(req.offset, data, &req.sums.0) else { return Ok(&req.sums.0) };
+        let Err(piece) = compare(req.offset, data, &req.sums.0) else { return Ok(&req.sums.0) };
         add(&self.counters.writes_damaged, 1);
         let object = crate::name::object_name(&req.object);
         let offset = req.offset;

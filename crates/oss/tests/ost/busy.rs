@@ -115,6 +115,27 @@ fn damaged_writes_change_nothing() {
     assert_eq!(ost.stats().writes_damaged, 3);
 }
 
+#[test]
+fn sums_of_local_writes_are_stored_and_compared_when_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let ost = fresh(dir.path());
+    let data = bytes::Bytes::from(pattern(1, 9000));
+    let good = sums(10, &data);
+    let write = |n, list: Vec<u32>| {
+        let req = WriteReq { object: id(n), offset: 10, flags: 0, sums: List(list) };
+        ost.write_local(&req, &data)
+    };
+    assert_eq!(write(1, good[..2].to_vec()), Err(Errno::EBADMSG), "a piece without a sum");
+    assert!(!glimpse(&ost, 1).exists);
+    write(1, good.clone()).unwrap();
+    assert_eq!(read(&ost, 1, 10, 9000, 0).unwrap(), data);
+    // As if memory had changed between the client's sum and the disk.
+    let mut wrong = good;
+    wrong[1] ^= 1;
+    write(2, wrong).unwrap();
+    assert_eq!(read(&ost, 2, 10, 9000, 0), Err(Errno::EIO));
+}
+
 /// A file system of its own, unmounted at the end.
 struct Mount<'a>(&'a Path);
 impl Drop for Mount<'_> {
