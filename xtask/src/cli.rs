@@ -68,6 +68,9 @@ struct Test {
     /// Where the scratch directory is made; must be on a disk and open to every user
     #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
     scratch: PathBuf,
+    /// Mount options of the mounts that are not given any, such as io_uring=on
+    #[arg(short = 'o', long = "mount-options", value_name = "OPTS")]
+    options: Option<String>,
 }
 
 pub fn main() -> ExitCode {
@@ -119,6 +122,7 @@ fn test(args: Test) -> Result<bool> {
             keep: args.keep,
             budget: Duration::from_secs(args.budget * 60),
             scratch: args.scratch,
+            options: args.options,
         },
         chosen,
     )?;

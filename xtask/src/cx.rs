@@ -31,6 +31,15 @@ pub struct Settings {
     pub release: bool,
     /// The crates' own tests are among the checks of this run.
     pub tests: bool,
+    /// Mount options for mounts that are not given any.
+    pub options: Option<String>,
+}
+
+impl Settings {
+    /// The words of the command line for these mount options.
+    pub fn option_words(&self) -> Vec<String> {
+        self.options.iter().flat_map(|o| ["-o".to_owned(), o.clone()]).collect()
+    }
 }
 
 /// How many cases of a check passed and failed.

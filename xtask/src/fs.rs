@@ -66,6 +66,10 @@ impl Fs {
         let mnt = cx.dir(name)?.join("mnt");
         std::fs::create_dir_all(&mnt)?;
         let program = cx.set.pinstripe.clone();
+        let mut how = how;
+        if !how.more.iter().any(|word| word == "-o") {
+            how.more.extend(cx.set.option_words());
+        }
         let mut fs = Self { mnt, data, program, how, up: false };
         fs.up()?;
         Ok(fs)

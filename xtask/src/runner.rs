@@ -27,6 +27,8 @@ pub struct Options {
     pub budget: Duration,
     /// Parent of the scratch directory.
     pub scratch: PathBuf,
+    /// Mount options.
+    pub options: Option<String>,
 }
 
 enum State {
@@ -161,6 +163,7 @@ impl Runner {
             wanted: self.packages.clone(),
             release: self.options.release,
             tests: self.tests,
+            options: self.options.options.clone(),
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Cluster {
     pub servers: Vec<Server>,
     mounts: Vec<PathBuf>,
     osts: u32,
+    /// Mount options for mounts that are not given any, as words.
+    options: Vec<String>,
 }
 
 impl Cluster {
@@ -51,6 +53,7 @@ impl Cluster {
             servers: Vec::new(),
             mounts: Vec::new(),
             osts,
+            options: cx.set.option_words(),
         };
         cluster.format()?;
         cluster.add("mgs", &["--mgs", "--mgs-dir"])?;
@@ -207,7 +210,7 @@ impl Cluster {
                 .arg(&self.key),
         };
         self.mounts.push(mnt.to_path_buf());
-        cmd.arg(mnt).limit(120).ok()?;
+        cmd.args(&self.options).arg(mnt).limit(120).ok()?;
         ensure!(is_mounted(mnt), "`mount` returned, but nothing is mounted");
         std::fs::read_dir(mnt).context("the new mount cannot be read")?;
         Ok(())

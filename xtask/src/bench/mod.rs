@@ -43,6 +43,9 @@ pub struct Bench {
     /// Where the scratch directory is made; the disk under it is what is measured
     #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
     scratch: PathBuf,
+    /// Mount options of the mounts that are not given any, such as io_uring=on
+    #[arg(short = 'o', long = "mount-options", value_name = "OPTS")]
+    options: Option<String>,
     /// Set in the process that measures
     #[arg(long, hide = true)]
     inner: Option<String>,
@@ -105,6 +108,7 @@ pub fn run(bench: Bench) -> Result<()> {
         wanted: ["bindfs", "fuse3", "gcc", "git", "make"].map(str::to_owned).to_vec(),
         release: true,
         tests: false,
+        options: bench.options.clone(),
     };
     build_now(&settings, bench.pinstripe.as_deref())?;
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
