@@ -46,6 +46,7 @@ mod key;
 mod link;
 mod local;
 mod message;
+mod parts;
 mod quiet_log;
 mod reader;
 mod server;

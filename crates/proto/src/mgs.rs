@@ -11,6 +11,9 @@ pub const KIND_MGS: u8 = 3;
 
 /// `Hello::features`: only looks (status); never counts as a client that shares files.
 pub const FEATURE_OBSERVER: u64 = 1;
+/// `Hello::features` of the first session of a connection: more sessions are to follow on it. In
+/// `Welcome::features`: they may.
+pub const FEATURE_TRUNK: u64 = 2;
 
 /// How the refusal of a client begins that was evicted: it comes back as its next incarnation.
 pub const EVICTED: &str = "evicted: ";

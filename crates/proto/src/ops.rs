@@ -10,6 +10,9 @@ pub mod session {
     pub const DISCONNECT: u16 = 0x0003;
     /// Second half of the keyed challenge.
     pub const PROVE: u16 = 0x0004;
+    /// On a connection that carries several sessions: the sender has this one no longer; body: why,
+    /// as text. Not answered.
+    pub const GONE: u16 = 0x0005;
 }
 
 /// Requests to the management service.

@@ -5,7 +5,9 @@
 //! that order. Assumptions: whoever answers may do so on the very thread that sends, so nothing
 //! here calls out with the lock held. Never does: sleep, or block a thread that delivers replies.
 
+use super::delivering::Delivering;
 use super::heard::Heard;
+use super::stats::Counts;
 use super::{CallReply, SessionStats, runtime};
 use crate::keeper::{Kept, keeper};
 use crate::link::Link;
@@ -14,9 +16,8 @@ use crate::{ConnectOptions, Endpoint, NetError, Reply};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use proto::frame::{F_CALLBACK, F_RESENT, Header};
-use proto::mgs::{Hello, Welcome};
+use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{WIRE_VERSION, ops};
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,26 +30,6 @@ use tokio::sync::Notify;
 pub(crate) const GOODBYE_WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) type Done = Box<dyn FnOnce(Result<Reply, NetError>) + Send>;
-
-thread_local! {
-    /// Answers being delivered on this thread: it must not wait for room, only it makes room.
-    static DELIVERING: Cell<u32> = const { Cell::new(0) };
-}
-
-struct Delivering;
-
-impl Delivering {
-    fn enter() -> Delivering {
-        DELIVERING.set(DELIVERING.get() + 1);
-        Delivering
-    }
-}
-
-impl Drop for Delivering {
-    fn drop(&mut self) {
-        DELIVERING.set(DELIVERING.get() - 1);
-    }
-}
 
 struct Pending {
     opcode: u16,
@@ -81,7 +62,7 @@ struct State {
     expelled: bool,
     next_xid: u64,
     /// All requests without an answer.
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, Box<Pending>>,
     /// Those of them to send, in order.
     queue: VecDeque<u64>,
     /// The thread that runs [`crate::Events::back`]: what it submits is a replay.
@@ -95,13 +76,17 @@ struct State {
     callbacks: HashSet<u64>,
     next_tick: Option<Instant>,
     goodbye: bool,
+    /// Without what `counts` counts.
     stats: SessionStats,
+    counts: Counts,
 }
 
 pub(crate) struct Core {
     pub(crate) options: ConnectOptions,
     pub(crate) moved: Arc<Notify>,
     pub(crate) runtime: Handle,
+    /// Which of the process's runtimes that is.
+    pub(crate) home: usize,
     pub(crate) heard: Arc<Heard>,
     this: Weak<Core>,
     local: AtomicBool,
@@ -111,7 +96,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(endpoint: &Endpoint, options: ConnectOptions) -> Result<Arc<Core>, NetError> {
-        let runtime = runtime::handle()?;
+        let (home, runtime) = runtime::handle()?;
         let state = State {
             phase: Phase::Down,
             generation: 0,
@@ -131,12 +116,14 @@ impl Core {
             next_tick: None,
             goodbye: false,
             stats: SessionStats::default(),
+            counts: Counts::default(),
         };
         let local = matches!(endpoint, Endpoint::Local(_));
         let core = Arc::new_cyclic(|this| Core {
             options,
             moved: Arc::new(Notify::new()),
             runtime,
+            home,
             heard: Arc::new(Heard::new(local)),
             this: this.clone(),
             local: AtomicBool::new(local),
@@ -162,7 +149,7 @@ impl Core {
             client: state.client,
             fs: o.fs,
             target: o.target.clone(),
-            features: o.features,
+            features: o.features | if o.share { FEATURE_TRUNK } else { 0 },
             description: o.description.clone(),
             resume: state.welcome.as_ref().map_or(0, |w| w.session),
         };
@@ -188,7 +175,7 @@ impl Core {
     /// The transport of attempt `generation` stands: sends what waits.
     pub(crate) fn adopt(&self, generation: u64, link: Arc<dyn Link>) -> Result<(), NetError> {
         let mut state = self.state.lock();
-        if let Phase::Closed(_) = state.phase {
+        if matches!(state.phase, Phase::Closed(_)) {
             drop(state);
             link.close("closed");
             return Err(NetError::Shutdown);
@@ -225,9 +212,9 @@ impl Core {
         state.stats.lost += 1;
         state.abandoned.clear();
         state.callbacks.clear();
-        let failed = if self.options.reconnect {
+        let again = self.options.reconnect;
+        let failed = if again {
             state.requeue();
-            self.runtime.spawn(super::reconnect::run(self.this.clone()));
             BTreeMap::new()
         } else {
             state.phase = Phase::Closed(why.clone());
@@ -235,12 +222,16 @@ impl Core {
         };
         self.changed.notify_all();
         drop(state);
+        // Before the next attempt, which may be made on the same connection.
         link.close("lost");
+        if again {
+            self.runtime.spawn(super::reconnect::run(self.this.clone()));
+        }
         self.options.events.lost(&why);
         self.fail(failed, &why);
     }
 
-    fn fail(&self, requests: BTreeMap<u64, Pending>, why: &NetError) {
+    fn fail(&self, requests: BTreeMap<u64, Box<Pending>>, why: &NetError) {
         let _delivering = Delivering::enter();
         for request in requests.into_values() {
             (request.done)(Err(why.clone()));
@@ -261,16 +252,15 @@ impl Core {
         let deadline = self.options.request_timeout.map(|t| Instant::now() + t);
         let xid = state.next_xid;
         state.next_xid += 1;
-        let body = Bytes::from(body);
+        let (body, sent, ever_sent) = (Bytes::from(body), false, false);
         let replay = state.replaying == Some(std::thread::current().id());
-        let (sent, ever_sent) = (false, false);
         let request = Pending { opcode, body, bulk, done, deadline, sent, ever_sent, replay };
-        state.pending.insert(xid, request);
+        state.pending.insert(xid, Box::new(request));
         self.watch(&mut state, deadline);
         if replay {
             return;
         }
-        let straight = state.queue.is_empty() && !state.pumping && DELIVERING.get() == 0;
+        let straight = state.queue.is_empty() && !state.pumping && !Delivering::here();
         state.queue.push_back(xid);
         if straight {
             if let Some((link, frame)) = state.next_frame() {
@@ -295,7 +285,7 @@ impl Core {
                 return Err(NetError::Evicted { client: state.client });
             }
             let must_not_wait =
-                DELIVERING.get() > 0 || state.replaying == Some(std::thread::current().id());
+                Delivering::here() || state.replaying == Some(std::thread::current().id());
             if must_not_wait || state.pending.len() < self.options.max_waiting.max(1) {
                 return Ok(());
             }
@@ -382,7 +372,7 @@ impl Core {
             drop(state);
             return self.pump();
         };
-        *state.stats.received.entry(request.opcode).or_default() += 1;
+        state.counts.of(request.opcode).received += 1;
         let more = !state.queue.is_empty();
         drop(state);
         self.changed.notify_all();
@@ -442,7 +432,8 @@ impl Core {
 
     pub(crate) fn stats(&self) -> SessionStats {
         let state = self.state.lock();
-        SessionStats { waiting: state.pending.len() as u64, ..state.stats.clone() }
+        let waiting = state.pending.len() as u64;
+        state.counts.fill(SessionStats { waiting, ..state.stats.clone() })
     }
 
     pub(crate) fn is_local(&self) -> bool {
@@ -451,11 +442,10 @@ impl Core {
 
     pub(crate) fn set_endpoint(&self, endpoint: Endpoint) {
         self.local.store(matches!(endpoint, Endpoint::Local(_)), Ordering::Relaxed);
-        let (old, generation) = {
-            let mut state = self.state.lock();
-            let old = std::mem::replace(&mut state.endpoint, endpoint.clone());
-            (old, state.generation)
-        };
+        let mut state = self.state.lock();
+        let old = std::mem::replace(&mut state.endpoint, endpoint.clone());
+        let generation = state.generation;
+        drop(state);
         let same =
             !matches!(endpoint, Endpoint::Local(_)) && old.to_string() == endpoint.to_string();
         if !same && self.is_up() {
@@ -553,7 +543,7 @@ impl State {
         self.queue = of(true).chain(of(false)).collect();
     }
 
-    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> BTreeMap<u64, Pending> {
+    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> BTreeMap<u64, Box<Pending>> {
         let xids: Vec<u64> =
             self.pending.iter().filter(|(_, p)| which(p)).map(|(xid, _)| *xid).collect();
         xids.into_iter().filter_map(|xid| Some((xid, self.pending.remove(&xid)?))).collect()
@@ -583,7 +573,7 @@ impl State {
             request.sent = true;
             request.ever_sent = true;
             self.outstanding += 1;
-            *self.stats.sent.entry(request.opcode).or_default() += 1;
+            self.counts.of(request.opcode).sent += 1;
             let frame = Frame { header, body: request.body.clone(), bulk: request.bulk.clone() };
             self.stats.bytes_sent += (frame.body.len() + frame.bulk_len()) as u64;
             return Some((link.clone(), frame));

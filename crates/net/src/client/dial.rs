@@ -1,7 +1,7 @@
 //! Connecting over a socket: the stream, the greeting, the proof of the key.
 
 use super::core::Core;
-use super::heard;
+use super::{heard, trunk};
 use crate::auth::{self, Accepted, Challenge, Proof, Side};
 use crate::message::Frame;
 use crate::reader::FrameReader;
@@ -19,38 +19,65 @@ use tokio::net::{TcpStream, UnixStream};
 /// Largest body of a reply to the greeting: what a service says of a session is in it.
 const MAX_WELCOME: usize = 256 << 10;
 
-/// One attempt over a socket; on success the session is up and served.
-pub(crate) async fn dial(
+/// One attempt over a socket, its own or one that is shared; on success the session is up and served.
+pub(crate) async fn attempt(
     core: &Arc<Core>,
     generation: u64,
     endpoint: &Endpoint,
     hello: &Hello,
 ) -> Result<(), NetError> {
     let limit = core.options.connect_timeout;
+    let attempt = async {
+        if core.options.share {
+            return trunk::attempt(core, generation, endpoint, hello).await;
+        }
+        dial(core, endpoint, hello).await?.settle(core, generation)
+    };
+    tokio::time::timeout(limit, attempt).await.map_err(|_| NetError::Timeout {
+        target: format!("{} at {endpoint}", hello.target),
+        after: limit,
+    })?
+}
+
+/// A connection whose first session was let in; nothing that follows is read yet.
+pub(crate) struct Dialled {
+    pub(crate) read: ReadHalf,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) welcome: Welcome,
+    /// When it was begun, as a moment of [`heard`].
+    pub(crate) began: u64,
+}
+
+pub(crate) async fn dial(
+    core: &Core,
+    endpoint: &Endpoint,
+    hello: &Hello,
+) -> Result<Dialled, NetError> {
     let began = heard::now();
-    let set_up = async {
-        let stream = open(endpoint).await?;
-        let needs_key = matches!(stream, Stream::Tcp(_));
-        let (mut read, write) = stream.split();
-        let outbox = Arc::new(Outbox::new(write, true));
-        let welcome = greet(core, &mut read, &outbox, hello, needs_key).await?;
-        Ok((read, outbox, welcome))
-    };
-    let (read, outbox, welcome) = tokio::time::timeout(limit, set_up).await.map_err(|_| {
-        NetError::Timeout { target: format!("{} at {endpoint}", hello.target), after: limit }
-    })??;
-    core.heard.answered(began);
-    core.welcomed(welcome);
-    core.adopt(generation, outbox.clone())?;
-    let served = Served {
-        core: Arc::downgrade(core),
-        outbox: outbox.clone(),
-        generation,
-        interval: core.options.ping_interval,
-        timeout: core.options.ping_timeout,
-    };
-    core.runtime.spawn(serve(read, outbox, served));
-    Ok(())
+    let stream = open(endpoint).await?;
+    let needs_key = matches!(stream, Stream::Tcp(_));
+    let (mut read, write) = stream.split();
+    let outbox = Arc::new(Outbox::new(write, true));
+    let welcome = greet(core, &mut read, &outbox, hello, needs_key).await?;
+    Ok(Dialled { read, outbox, welcome, began })
+}
+
+impl Dialled {
+    /// The connection is this session's alone.
+    pub(crate) fn settle(self, core: &Arc<Core>, generation: u64) -> Result<(), NetError> {
+        let Dialled { read, outbox, welcome, began } = self;
+        core.heard.answered(began);
+        core.welcomed(welcome);
+        core.adopt(generation, outbox.clone())?;
+        let served = Served {
+            core: Arc::downgrade(core),
+            outbox: outbox.clone(),
+            generation,
+            pulse: Pulse::of(core),
+        };
+        core.runtime.spawn(serve(read, outbox, served));
+        Ok(())
+    }
 }
 
 async fn open(endpoint: &Endpoint) -> Result<Stream, NetError> {
@@ -117,6 +144,12 @@ async fn answer(
     client: [u8; 16],
 ) -> Result<Frame, NetError> {
     let reply = read_one(read, frames).await?;
+    accepted(&reply, client)?;
+    Ok(reply)
+}
+
+/// Whether a reply to a set-up message says yes.
+pub(crate) fn accepted(reply: &Frame, client: [u8; 16]) -> Result<(), NetError> {
     if !reply.header.is_reply() {
         return Err(NetError::Protocol("no reply to the greeting".into()));
     }
@@ -124,10 +157,10 @@ async fn answer(
         let text = String::from_utf8_lossy(&reply.body).into_owned();
         return Err(NetError::refused(text, client));
     }
-    Ok(reply)
+    Ok(())
 }
 
-fn malformed(e: proto::DecodeError) -> NetError {
+pub(crate) fn malformed(e: proto::DecodeError) -> NetError {
     NetError::Protocol(format!("cannot read the server's greeting: {e}"))
 }
 
@@ -138,7 +171,7 @@ async fn serve(mut read: ReadHalf, outbox: Arc<Outbox>, mut served: Served) {
         generation: served.generation,
         why: NetError::Lost("the connection ended".into()),
     };
-    let first = served.interval;
+    let first = served.pulse.interval;
     attached.why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
 }
 
@@ -163,8 +196,7 @@ struct Served {
     core: Weak<Core>,
     outbox: Arc<Outbox>,
     generation: u64,
-    interval: Duration,
-    timeout: Duration,
+    pulse: Pulse,
 }
 
 impl Peer for Served {
@@ -175,18 +207,39 @@ impl Peer for Served {
         }
     }
 
-    /// Pings also while frames come: the server must hear of a client that only listens.
     fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
-        if silence >= self.timeout {
-            return Err(NetError::Lost(format!("the server is silent for {silence:?}")));
-        }
         let Some(session) = self.core.upgrade().and_then(|c| c.welcome()) else {
             return Err(NetError::Shutdown);
         };
-        let mut header = Header::request(ops::session::PING, heard::now());
-        header.session = session.session.into();
+        self.pulse.beat(silence, &self.outbox, session.session)
+    }
+}
+
+/// When a connection pings, and when it gives up.
+pub(crate) struct Pulse {
+    pub(crate) interval: Duration,
+    timeout: Duration,
+}
+
+impl Pulse {
+    pub(crate) fn of(core: &Core) -> Pulse {
+        Pulse { interval: core.options.ping_interval, timeout: core.options.ping_timeout }
+    }
+
+    /// Pings also while frames come: the server must hear of a client that only listens.
+    pub(crate) fn beat(
+        &self,
+        silence: Duration,
+        outbox: &Outbox,
+        session: u64,
+    ) -> Result<Duration, NetError> {
         use crate::link::Link;
-        self.outbox.send(Frame::bare(header));
+        if silence >= self.timeout {
+            return Err(NetError::Lost(format!("the server is silent for {silence:?}")));
+        }
+        let mut header = Header::request(ops::session::PING, heard::now());
+        header.session = session.into();
+        outbox.send(Frame::bare(header));
         Ok(self.interval.min(self.timeout - silence))
     }
 }

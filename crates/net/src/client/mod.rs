@@ -2,12 +2,15 @@
 
 pub(crate) mod backoff;
 pub(crate) mod core;
+pub(crate) mod delivering;
 pub(crate) mod dial;
 pub(crate) mod heard;
 pub(crate) mod options;
+pub(crate) mod places;
 pub(crate) mod reconnect;
 pub(crate) mod runtime;
 pub(crate) mod stats;
+pub(crate) mod trunk;
 
 use crate::{ConnectOptions, Endpoint, NetError, Reply, SessionStats};
 use ::core::time::Duration;

@@ -61,6 +61,10 @@ pub struct ConnectOptions {
     pub ping_interval: Duration,
     /// A connection without a sign of life for this long is given up (above `ping_interval`).
     pub ping_timeout: Duration,
+    /// Whether the session shares a socket with others of this process that go to the same place
+    /// with the same key and ping times and live on the same thread, if the server can. What is lost
+    /// with the socket is lost for all of them; for the rest each is as if it were alone.
+    pub share: bool,
     /// Who hears of call-backs, loss and return.
     pub events: Arc<dyn Events>,
 }
@@ -81,6 +85,7 @@ impl Default for ConnectOptions {
             max_waiting: 4096,
             ping_interval: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(20),
+            share: false,
             events: Arc::new(NoEvents),
         }
     }

@@ -10,7 +10,7 @@ pub(crate) async fn attempt(core: &Arc<Core>) -> Result<(), NetError> {
     let (generation, endpoint, hello) = core.begin()?;
     match endpoint {
         Endpoint::Local(server) => attach_local(core, generation, &server, &hello),
-        socket => dial::dial(core, generation, &socket, &hello).await,
+        socket => dial::attempt(core, generation, &socket, &hello).await,
     }
 }
 

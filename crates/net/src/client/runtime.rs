@@ -18,14 +18,14 @@ pub fn set_client_threads(threads: usize) {
     WANTED.store(threads.clamp(1, MAX_CLIENT_THREADS), Relaxed);
 }
 
-/// The runtime of a new session's sockets and of its reconnecting; made at first use.
-pub(crate) fn handle() -> Result<Handle, NetError> {
+/// The runtime of a new session's sockets and of its reconnecting, and its number; made at first use.
+pub(crate) fn handle() -> Result<(usize, Handle), NetError> {
     static RUNTIMES: OnceLock<Result<Vec<Handle>, String>> = OnceLock::new();
     let started = RUNTIMES.get_or_init(|| (0..WANTED.load(Relaxed)).map(start).collect());
     let handles =
         started.as_ref().map_err(|e| NetError::Lost(format!("no thread for connections: {e}")))?;
     let turn = NEXT.fetch_add(1, Relaxed) % handles.len().max(1);
-    handles.get(turn).cloned().ok_or(NetError::Shutdown)
+    handles.get(turn).map(|h| (turn, h.clone())).ok_or(NetError::Shutdown)
 }
 
 fn start(number: usize) -> Result<Handle, String> {

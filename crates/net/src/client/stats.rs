@@ -24,3 +24,33 @@ pub struct SessionStats {
     /// Times a caller had to wait because of `max_waiting`.
     pub blocked: u64,
 }
+
+/// Of one opcode.
+pub(crate) struct Count {
+    opcode: u16,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+/// Requests and replies by opcode. A session uses few: side by side they cost less memory that every
+/// request has to touch than two maps do, which is felt with thousands of sessions.
+#[derive(Default)]
+pub(crate) struct Counts(Vec<Count>);
+
+impl Counts {
+    pub(crate) fn of(&mut self, opcode: u16) -> &mut Count {
+        let at = self.0.iter().position(|c| c.opcode == opcode).unwrap_or(self.0.len());
+        if at == self.0.len() {
+            self.0.push(Count { opcode, sent: 0, received: 0 });
+        }
+        &mut self.0[at]
+    }
+
+    /// `stats` with what is counted here.
+    pub(crate) fn fill(&self, stats: SessionStats) -> SessionStats {
+        let some = |of: fn(&Count) -> u64| {
+            self.0.iter().map(|c| (c.opcode, of(c))).filter(|(_, n)| *n > 0).collect()
+        };
+        SessionStats { sent: some(|c| c.sent), received: some(|c| c.received), ..stats }
+    }
+}

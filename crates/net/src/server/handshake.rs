@@ -4,6 +4,7 @@
 
 use super::session::SessionInner;
 use super::stats::{down, up};
+use super::trunk::Trunk;
 use super::{Refusal, ServerInner, refusal};
 use crate::NetError;
 use crate::auth::{self, Accepted, Challenge, Proof, Side};
@@ -13,7 +14,7 @@ use crate::socket::drive::{Peer, drive, read_one};
 use crate::socket::outbox::{MAX_QUEUED_BYTES, Outbox};
 use crate::socket::{ReadHalf, Stream};
 use proto::frame::Header;
-use proto::mgs::{Hello, Welcome};
+use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{Errno, Wire, ops};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,8 +61,8 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     let limit = server.options.handshake_timeout;
     let set_up = tokio::time::timeout(limit, set_up(server, &mut read, &outbox, needs_key)).await;
     gauge.settled();
-    let session = match set_up {
-        Ok(Ok(session)) => session,
+    let (session, shared) = match set_up {
+        Ok(Ok(found)) => found,
         Ok(Err(e)) => {
             if matches!(e, NetError::Protocol(_)) {
                 up(&server.counters.bad_frames);
@@ -74,12 +75,14 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
         }
     };
     // Attached before the welcome leaves: who is welcome is connected.
-    let attached = session.attach(outbox.clone());
+    let sessions = match shared {
+        true => Sessions::many(server, &outbox, &session),
+        false => Sessions::one(&outbox, session),
+    };
     outbox.flush();
-    let Some(generation) = attached else { return };
-    let attached = Attached { session: session.clone(), outbox: outbox.clone(), generation };
+    let Some(sessions) = sessions else { return };
     let idle = server.options.idle_timeout;
-    let mut served = Served { server, session: &session, idle, generation };
+    let mut served = Served { server, idle, sessions, outbox: outbox.clone() };
     let why = drive(&mut read, &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
     if let NetError::Protocol(text) = &why {
         up(&server.counters.bad_frames);
@@ -87,37 +90,63 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     } else {
         tracing::debug!(peer, "{why}");
     }
-    drop(attached);
+}
+
+/// Whose frames the connection carries.
+enum Sessions {
+    One { session: Arc<SessionInner>, generation: u64 },
+    Many(Trunk),
+}
+
+impl Sessions {
+    fn one(outbox: &Arc<Outbox>, session: Arc<SessionInner>) -> Option<Sessions> {
+        let generation = session.attach(outbox.clone())?;
+        Some(Sessions::One { session, generation })
+    }
+
+    fn many(
+        server: &Arc<ServerInner>,
+        outbox: &Arc<Outbox>,
+        first: &Arc<SessionInner>,
+    ) -> Option<Sessions> {
+        let trunk = Trunk::new(server, outbox);
+        trunk.join(first);
+        Some(Sessions::Many(trunk))
+    }
 }
 
 /// Ends the connection with its task, however that ends: by a return, a panic of the service, or
 /// the end of the runtime.
-struct Attached {
-    session: Arc<SessionInner>,
-    outbox: Arc<Outbox>,
-    generation: u64,
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.outbox.end(NetError::Lost("the connection ended".into()));
-        self.session.detach(self.generation);
-    }
-}
-
 struct Served<'a> {
     server: &'a Arc<ServerInner>,
-    session: &'a Arc<SessionInner>,
     idle: Duration,
-    generation: u64,
+    sessions: Sessions,
+    outbox: Arc<Outbox>,
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.outbox.end(NetError::Lost("the connection ended".into()));
+        if let Sessions::One { session, generation } = &self.sessions {
+            session.detach(*generation);
+        }
+    }
 }
 
 impl Peer for Served<'_> {
     fn frame(&mut self, frame: Frame) -> Result<(), NetError> {
-        self.session.receive(self.generation, frame)
+        match &self.sessions {
+            Sessions::One { session, generation } => session.receive(*generation, frame),
+            Sessions::Many(trunk) => trunk.receive(frame),
+        }
     }
 
     fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
+        if let Sessions::Many(trunk) = &self.sessions
+            && trunk.is_empty()
+        {
+            return Err(NetError::Lost("the connection carries no session".into()));
+        }
         if silence < self.idle {
             return Ok(self.idle - silence);
         }
@@ -130,12 +159,25 @@ impl Peer for Served<'_> {
     }
 }
 
+/// A session, and whether more may follow on its connection.
+pub(crate) type SetUp = (Arc<SessionInner>, bool);
+
+/// Lets in who greets with `hello`; also tells whether more sessions may follow.
+pub(crate) fn admit(server: &Arc<ServerInner>, hello: &Hello) -> Result<(SetUp, Welcome), Refusal> {
+    let (session, mut welcome) = server.admit(hello)?;
+    let shared = hello.features & FEATURE_TRUNK != 0 && server.options.connection_sessions > 1;
+    if shared {
+        welcome.features |= FEATURE_TRUNK;
+    }
+    Ok(((session, shared), welcome))
+}
+
 async fn set_up(
     server: &Arc<ServerInner>,
     read: &mut ReadHalf,
     outbox: &Outbox,
     needs_key: bool,
-) -> Result<Arc<SessionInner>, NetError> {
+) -> Result<SetUp, NetError> {
     let mut frames = FrameReader::new(MAX_SETUP_BODY, 0);
     let connect = read_one(read, &mut frames).await?;
     if connect.header.opcode.get() != ops::session::CONNECT || connect.header.is_reply() {
@@ -146,10 +188,11 @@ async fn set_up(
         Err(r) => return refuse(server, outbox, &connect.header, r),
     };
     let Some(key) = server.options.key.as_ref().filter(|_| needs_key) else {
-        return match server.admit(&hello) {
-            Ok((session, welcome)) => {
-                send(outbox, server, &connect.header, &welcome, welcome.to_bytes());
-                Ok(session)
+        return match admit(server, &hello) {
+            Ok((set_up, welcome)) => {
+                let header = welcome_header(server, &connect.header, &welcome);
+                put(outbox, header, welcome.to_bytes());
+                Ok(set_up)
             }
             Err(r) => refuse(server, outbox, &connect.header, r),
         };
@@ -168,18 +211,18 @@ async fn set_up(
         let text = "the client does not hold this cluster's key";
         return refuse(server, outbox, &prove.header, refusal(Errno::EKEYREJECTED, text));
     }
-    match server.admit(&hello) {
-        Ok((session, welcome)) => {
+    match admit(server, &hello) {
+        Ok((set_up, welcome)) => {
             let mac = auth::prove(key, Side::Server, &nonce, &proof.nonce, &connect.body);
             let body = Accepted { mac, welcome: welcome.clone() }.to_bytes();
-            send(outbox, server, &prove.header, &welcome, body);
-            Ok(session)
+            put(outbox, welcome_header(server, &prove.header, &welcome), body);
+            Ok(set_up)
         }
         Err(r) => refuse(server, outbox, &prove.header, r),
     }
 }
 
-fn read_hello(connect: &Frame) -> Result<Hello, Refusal> {
+pub(crate) fn read_hello(connect: &Frame) -> Result<Hello, Refusal> {
     let hello = Hello::from_bytes(&connect.body)
         .map_err(|e| refusal(Errno::EPROTO, format!("cannot read the greeting: {e}")))?;
     if hello.description.len() > MAX_NAME || hello.target.len() > MAX_NAME {
@@ -189,15 +232,16 @@ fn read_hello(connect: &Frame) -> Result<Hello, Refusal> {
     Ok(hello)
 }
 
-fn send(outbox: &Outbox, server: &ServerInner, to: &Header, welcome: &Welcome, body: Vec<u8>) {
+/// Of the reply that lets a client in.
+pub(crate) fn welcome_header(server: &ServerInner, to: &Header, welcome: &Welcome) -> Header {
     let mut header = to.reply(0);
     header.session = welcome.session.into();
     header.epoch = welcome.epoch.into();
     header.credits = server.grant().into();
-    put(outbox, header, body);
+    header
 }
 
-fn put(outbox: &Outbox, header: Header, body: Vec<u8>) {
+pub(crate) fn put(outbox: &Outbox, header: Header, body: Vec<u8>) {
     use crate::link::Link;
     outbox.send(Frame { header, body: body.into(), bulk: Vec::new() });
 }
@@ -207,7 +251,7 @@ fn refuse(
     outbox: &Outbox,
     to: &Header,
     why: Refusal,
-) -> Result<Arc<SessionInner>, NetError> {
+) -> Result<SetUp, NetError> {
     if why.errno == Errno::EKEYREJECTED || why.errno == Errno::EPROTO {
         up(&server.counters.refused);
     }

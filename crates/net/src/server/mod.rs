@@ -12,6 +12,7 @@ pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod shard;
 pub(crate) mod stats;
+pub(crate) mod trunk;
 
 use crate::keeper::{Kept, keeper};
 use crate::quiet_log::QuietLog;

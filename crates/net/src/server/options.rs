@@ -17,6 +17,8 @@ pub struct ServerOptions {
     /// Requests all sessions together may have outstanding: with many sessions each gets less than
     /// `credits`, but never less than [`ServerOptions::MIN_CREDITS`].
     pub total_credits: usize,
+    /// Sessions that one connection may carry; more are refused. 1: clients cannot share one.
+    pub connection_sessions: usize,
     /// Threads that serve sockets.
     pub shards: usize,
     /// Call-backs that may wait for one client; more fail with [`crate::NetError::Busy`].
@@ -44,6 +46,7 @@ impl Default for ServerOptions {
             max_sessions: 65_536,
             credits: 64,
             total_credits: 65_536,
+            connection_sessions: 16_384,
             shards: std::thread::available_parallelism().map_or(1, |n| n.get().min(4)),
             max_callbacks: 1024,
             max_handshakes: 8192,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::frame::{F_CALLBACK, F_RESENT, Header};
 use proto::{Errno, ops};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,8 @@ struct State {
     /// Since when there is no link.
     away_since: Option<Instant>,
     over: bool,
-    running: HashSet<u64>,
+    /// As many as it has credits for, mostly one or a few.
+    running: Vec<u64>,
     /// The client has the answers of all xids below.
     lowest: u64,
     kept: VecDeque<(u64, Frame)>,
@@ -288,7 +289,7 @@ impl SessionInner {
                 server.options.credits
             )));
         }
-        state.running.insert(xid);
+        state.running.push(xid);
         drop(state);
         up(&server.counters.requests);
         add(&server.counters.bytes_in, frame.body.len() + frame.bulk_len());
@@ -305,7 +306,7 @@ impl SessionInner {
         header.last_committed = response.last_committed.into();
         let frame = fit(Frame { header, body: response.body.into(), bulk: response.bulk });
         let mut state = self.state.lock();
-        state.running.remove(&request.xid.get());
+        state.running.retain(|xid| *xid != request.xid.get());
         if state.over {
             return;
         }

@@ -212,7 +212,7 @@ fn many_threads(kind: Kind) {
 
 fn refusals(kind: Kind) {
     let w = World::new(kind, ServerOptions { max_sessions: 1, ..quick() });
-    let refused = |o: ConnectOptions| match Session::connect(&w.endpoint, o).map(|_| ()) {
+    let refused = |o: ConnectOptions| match w.try_connect(o).map(|_| ()) {
         Err(NetError::Refused(text)) => text,
         other => panic!("{other:?}"),
     };

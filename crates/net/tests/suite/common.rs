@@ -6,8 +6,8 @@ use pinstripe_net::*;
 use proto::mgs::{Hello, Welcome};
 use proto::{Errno, frame};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Answers with body and bulk of the request.
@@ -126,6 +126,23 @@ pub enum Kind {
     Local,
     Unix,
     Tcp,
+    /// A Unix socket that sessions share.
+    Shared,
+    /// The same over TCP, with a key.
+    SharedTcp,
+}
+
+impl Kind {
+    /// The same key in all tests of the process.
+    pub fn key(self) -> Option<ClusterKey> {
+        static KEY: OnceLock<ClusterKey> = OnceLock::new();
+        (self == Kind::SharedTcp).then(|| KEY.get_or_init(ClusterKey::generate).clone())
+    }
+
+    fn server(self, options: ServerOptions) -> Server {
+        let key = self.key().or(options.key);
+        Server::new(ServerOptions { key, ..options })
+    }
 }
 
 /// A server with one target at a place that survives the server.
@@ -145,19 +162,25 @@ impl World {
     pub fn new(kind: Kind, options: ServerOptions) -> World {
         let dir = tempfile::tempdir().unwrap();
         let target = Target::new(1);
-        let server = Server::new(options);
+        let server = kind.server(options);
         server.add(target.clone());
         let endpoint = match kind {
             Kind::Local => Endpoint::Local(server.local()),
-            Kind::Unix => Endpoint::Unix(dir.path().join("run/socket")),
-            Kind::Tcp => Endpoint::Tcp("127.0.0.1:0".into()),
+            Kind::Unix | Kind::Shared => Endpoint::Unix(dir.path().join("run/socket")),
+            Kind::Tcp | Kind::SharedTcp => Endpoint::Tcp("127.0.0.1:0".into()),
         };
         let endpoint = server.listen(&endpoint).unwrap();
         World { kind, server, target, endpoint, _dir: dir }
     }
 
     pub fn connect(&self, options: ConnectOptions) -> Arc<Session> {
-        Session::connect(&self.endpoint, options).unwrap()
+        self.try_connect(options).unwrap()
+    }
+
+    pub fn try_connect(&self, options: ConnectOptions) -> Result<Arc<Session>, NetError> {
+        let share = options.share || matches!(self.kind, Kind::Shared | Kind::SharedTcp);
+        let key = self.kind.key().or(options.key);
+        Session::connect(&self.endpoint, ConnectOptions { share, key, ..options })
     }
 
     pub fn stop(&self) {
@@ -166,7 +189,7 @@ impl World {
 
     /// Another boot of the target at the same place.
     pub fn restart(&mut self, epoch: u32, options: ServerOptions, client: &Session) {
-        self.server = Server::new(options);
+        self.server = self.kind.server(options);
         self.target = Target::new(epoch);
         self.server.add(self.target.clone());
         match self.kind {
@@ -232,6 +255,15 @@ macro_rules! on_each_transport {
     ($($name:ident),* $(,)?) => {
         mod local { $(#[test] fn $name() { super::$name($crate::common::Kind::Local) })* }
         mod unix { $(#[test] fn $name() { super::$name($crate::common::Kind::Unix) })* }
+        $crate::on_shared_transports!($($name),*);
         mod tcp { $(#[test] fn $name() { super::$name($crate::common::Kind::Tcp) })* }
+    };
+}
+
+#[macro_export]
+macro_rules! on_shared_transports {
+    ($($name:ident),* $(,)?) => {
+        mod shared { $(#[test] fn $name() { super::$name($crate::common::Kind::Shared) })* }
+        mod shared_tcp { $(#[test] fn $name() { super::$name($crate::common::Kind::SharedTcp) })* }
     };
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[test]
 fn a_thousand_sessions() {
-    for kind in [Kind::Unix, Kind::Tcp, Kind::Local] {
+    for kind in [Kind::Unix, Kind::Tcp, Kind::Local, Kind::Shared, Kind::SharedTcp] {
         let w = World::new(kind, ServerOptions { total_credits: 8000, ..quick() });
         let sessions: Vec<_> = (0..1000).map(|_| w.connect(options())).collect();
         assert_eq!(w.server.stats().sessions, 1000);

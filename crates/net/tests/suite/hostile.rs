@@ -12,14 +12,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-fn dial(w: &World) -> TcpStream {
+pub fn dial(w: &World) -> TcpStream {
     let Endpoint::Tcp(address) = &w.endpoint else { panic!("{:?}", w.endpoint) };
     let s = TcpStream::connect(address).unwrap();
     s.set_read_timeout(Some(PATIENCE)).unwrap();
     s
 }
 
-fn hello() -> Hello {
+pub fn hello() -> Hello {
     Hello {
         min_version: 1,
         max_version: 1,
@@ -36,7 +36,7 @@ fn connect_frame(hello: &Hello) -> Vec<u8> {
     encode_frame(Header::request(ops::session::CONNECT, 0), &hello.to_bytes(), &[])
 }
 
-fn read_frame(s: &mut TcpStream) -> (Header, Vec<u8>) {
+pub fn read_frame(s: &mut TcpStream) -> (Header, Vec<u8>) {
     let mut head = [0; 64];
     s.read_exact(&mut head).unwrap();
     let header = *Header::parse(&head).unwrap();
@@ -55,7 +55,7 @@ fn raw_session(w: &World) -> (TcpStream, Welcome) {
     (s, Welcome::from_bytes(&body).unwrap())
 }
 
-fn is_closed(s: &mut TcpStream) -> bool {
+pub fn is_closed(s: &mut TcpStream) -> bool {
     let mut buffer = [0; 4096];
     loop {
         match s.read(&mut buffer) {

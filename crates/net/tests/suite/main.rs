@@ -6,3 +6,4 @@ mod cut;
 mod fleet;
 mod hostile;
 mod recovery;
+mod trunk;

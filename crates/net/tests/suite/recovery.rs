@@ -315,7 +315,7 @@ fn shutdown_tells_the_target(kind: Kind) {
     let sessions: Vec<_> = (0..3).map(|_| w.connect(logged().1)).collect();
     w.stop();
     assert_eq!(*w.target.closed.lock(), [Closed::Shutdown; 3]);
-    assert!(Session::connect(&w.endpoint, options()).is_err());
+    assert!(w.try_connect(options()).is_err());
     assert_eq!(w.server.stats().sessions, 0);
     drop(sessions);
 }
