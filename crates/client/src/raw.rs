@@ -20,7 +20,8 @@ pub struct MdsSession {
 }
 
 impl MdsSession {
-    /// Opens a session to `MDT0000` (or another `target`) of the file system `fs`.
+    /// Opens a session to `MDT0000` (or another `target`) of the file system `fs`; `share`: on a
+    /// connection that others of this process use, too.
     ///
     /// # Errors
     /// It does not answer, or refuses.
@@ -29,6 +30,7 @@ impl MdsSession {
         target: &str,
         fs: [u8; 16],
         key: Option<ClusterKey>,
+        share: bool,
     ) -> Result<MdsSession, ClientError> {
         let options = ConnectOptions {
             target: target.to_string(),
@@ -37,6 +39,7 @@ impl MdsSession {
             features: proto::mgs::FEATURE_OBSERVER,
             // Who measures wants no timers of the client among what is measured.
             reconnect: false,
+            share,
             ..ConnectOptions::default()
         };
         let fail = |why| ClientError::Connect {

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// What is measured, in this order.
 pub const PHASES: [&str; 3] = ["creates", "stats", "unlinks"];
 
+/// How long the target may take to come to rest, and how often that is looked at.
+const SETTLE: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Of one phase.
 #[derive(Clone, Copy, Default)]
 pub struct Phase {
@@ -62,6 +66,7 @@ pub fn run(
         let shared = Arc::clone(&shared);
         workers.push(Arc::new(Worker { shared, session, number, dir, made, next }));
     }
+    settle(&cpu);
     let mut phases = [Phase::default(); 3];
     for (kind, result) in phases.iter_mut().enumerate() {
         shared.stop.store(false, Relaxed);
@@ -94,6 +99,19 @@ pub fn run(
     }
     workers.iter().for_each(|w| w.session.close());
     Ok(phases)
+}
+
+/// Waits until the target has nothing left to do of earlier loads and of the setting up, which would
+/// be counted against this one.
+fn settle(cpu: impl Fn() -> (f64, f64)) {
+    let end = Instant::now() + SETTLE;
+    while Instant::now() < end {
+        let before = cpu().1;
+        std::thread::sleep(LOOK);
+        if cpu().1 - before < LOOK.as_secs_f64() / 5.0 {
+            return;
+        }
+    }
 }
 
 impl Worker {

@@ -1,8 +1,9 @@
 //! Creates, stats and unlinks per second of one metadata target, straight over the client library:
-//! any number of sessions in this process, each with its own socket and one request at a time, as
-//! the clients of a cluster have, driven by a few threads; before that, how often a message goes to
-//! and fro over as many sockets with nothing behind them. Prints one JSON object. `cargo xtask bench
-//! mds` runs it.
+//! any number of sessions in this process with one request at a time each, driven by a few threads;
+//! each has a socket of its own, as the clients of a cluster have, or those of a thread share one
+//! (`--share`), as the sessions of a node can. Before that, how often a message goes to and fro over
+//! as many sockets as there are sessions with nothing behind them. Prints one JSON object. `cargo
+//! xtask bench mds` runs it.
 
 mod floor;
 mod load;
@@ -43,6 +44,9 @@ struct Args {
     /// All in one directory instead of one each
     #[arg(long)]
     shared: bool,
+    /// The sessions of a thread share a connection instead of having one each
+    #[arg(long)]
+    share: bool,
     /// Name of the directory to work in; must not exist
     #[arg(long)]
     name: String,
@@ -56,16 +60,21 @@ fn main() -> Result<()> {
     let floor = floor::run(args.sessions, args.threads, phase).context("bare sockets")?;
     let key = args.key.as_deref().map(ClusterKey::load).transpose()?;
     let (endpoint, fs) = target(&args, key.clone())?;
-    let first = MdsSession::connect(&endpoint, "MDT0000", fs, key.clone())?;
+    let open = || {
+        MdsSession::connect(&endpoint, "MDT0000", fs, key.clone(), args.share)
+            .context("opening a session")
+    };
+    let first = open()?;
     let base = first.mkdir(Fid::ROOT, args.name.as_bytes()).context("making the directory")?.fid;
-    let mut sessions = connect(args.sessions.saturating_sub(1), &endpoint, fs, key.as_ref())?;
+    let mut sessions = connect(args.sessions.saturating_sub(1), open)?;
     sessions.push(first);
     let cpu = || {
         (processor_seconds("self"), args.server.map_or(0.0, |p| processor_seconds(&p.to_string())))
     };
     let phases = load::run(sessions, base, args.shared, phase, cpu)?;
     let mut said = serde_json::json!({
-        "sessions": args.sessions, "shared": args.shared, "bare_per_second": floor,
+        "sessions": args.sessions, "shared": args.shared, "share": args.share,
+        "bare_per_second": floor,
     });
     for (name, p) in load::PHASES.iter().zip(phases) {
         let each = |seconds: f64| seconds * 1e6 / p.operations.max(1) as f64;
@@ -82,19 +91,13 @@ fn main() -> Result<()> {
 }
 
 /// Opens sessions, some at a time.
-fn connect(
-    count: usize,
-    endpoint: &Endpoint,
-    fs: [u8; 16],
-    key: Option<&ClusterKey>,
-) -> Result<Vec<MdsSession>> {
+fn connect(count: usize, open: impl Fn() -> Result<MdsSession> + Sync) -> Result<Vec<MdsSession>> {
     let left = AtomicUsize::new(count);
     let take = || left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok();
     let some = || -> Result<Vec<MdsSession>> {
         let mut mine = Vec::new();
         while take() {
-            let session = MdsSession::connect(endpoint, "MDT0000", fs, key.cloned());
-            mine.push(session.context("opening a session")?);
+            mine.push(open()?);
         }
         Ok(mine)
     };

@@ -1,7 +1,9 @@
 //! `cargo xtask bench mds`: one metadata target under 1 to 8,192 sessions. The target, and what
 //! loads it, are processes of their own, so that what an operation costs each can be told apart: on
-//! one machine both take from the same cores. Beside it, messages to and fro over as many sockets with
-//! nothing behind them: what the machine itself loses with their number.
+//! one machine both take from the same cores. The sessions share the connections of the load's
+//! process, one for each of its threads, and by these the target is judged. Beside it, for two counts,
+//! sessions that have a socket each, and, for all, messages to and fro over as many sockets with
+//! nothing behind them: what the machine itself loses with the number of sockets.
 
 use super::Bench;
 use crate::cx::Cx;
@@ -10,6 +12,9 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
 const SESSIONS: &[usize] = &[1, 16, 64, 256, 1024, 4096, 8192];
+/// Of these, also with a socket for each session.
+const ALONE: &[usize] = &[64, 8192];
+const DIRECTORIES: [&str; 2] = ["unique", "shared"];
 const KINDS: [&str; 3] = ["creates", "stats", "unlinks"];
 /// Share of the best rate that is to be held with the most sessions, percent.
 const WANTED: f64 = 90.0;
@@ -31,35 +36,46 @@ struct Run {
     /// Exchanges per second over bare sockets.
     bare: f64,
 }
-/// Medians by (directory, sessions).
-type Medians = BTreeMap<(&'static str, usize), Run>;
+
+/// What is loaded: whether each session has a socket of its own, the directory, how many sessions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    alone: bool,
+    directory: &'static str,
+    sessions: usize,
+}
+
+type Medians = BTreeMap<Case, Run>;
 
 pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 1)?;
-    let mut all: BTreeMap<(&str, usize), Vec<Run>> = BTreeMap::new();
+    let mut all: BTreeMap<Case, Vec<Run>> = BTreeMap::new();
     for round in 0..bench.rounds {
-        for &sessions in SESSIONS {
-            for directory in ["unique", "shared"] {
-                eprintln!("round {round}: {sessions} sessions, {directory}");
-                let name = format!("{round}-{sessions}-{directory}");
-                let run = load(bench, cx, &cluster, &name, sessions, directory == "shared")?;
-                all.entry((directory, sessions)).or_default().push(run);
+        for (alone, counts) in [(false, SESSIONS), (true, ALONE)] {
+            for &sessions in counts {
+                for directory in DIRECTORIES {
+                    let case = Case { alone, directory, sessions };
+                    let sockets = if alone { "own sockets" } else { "shared connections" };
+                    eprintln!("round {round}: {sessions} sessions, {sockets}, {directory}");
+                    let run = load(bench, cx, &cluster, round, case)?;
+                    all.entry(case).or_default().push(run);
+                }
             }
         }
     }
     let medians: Medians = all.into_iter().map(|(k, runs)| (k, medians(&runs))).collect();
     show(&medians);
     if let Some(file) = &bench.json {
-        let row = |((directory, sessions), run): (&(&str, usize), &Run)| {
+        let row = |(case, run): (&Case, &Run)| {
             let kinds: serde_json::Map<_, _> = KINDS
                 .iter()
                 .zip(run.kinds)
                 .map(|(k, f)| ((*k).to_owned(), serde_json::json!(f)))
                 .collect();
-            let shares = KINDS_OF.map(|of| of_peak(&medians, directory, *sessions, of));
-            let bare = of_peak(&medians, directory, *sessions, |r| r.bare);
-            serde_json::json!({"directory": directory, "sessions": sessions, "kinds": kinds,
-                "percent_of_peak": shares, "bare_per_second": run.bare,
+            let shares = KINDS_OF.map(|of| of_peak(&medians, *case, of));
+            let bare = of_peak(&medians, *case, |r| r.bare);
+            serde_json::json!({"directory": case.directory, "sessions": case.sessions,
+                "share_connections": !case.alone, "kinds": kinds, "percent_of_peak": shares, "bare_per_second": run.bare,
                 "bare_percent_of_peak": bare})
         };
         let rows: Vec<_> = medians.iter().map(row).collect();
@@ -68,21 +84,19 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
     cluster.stop_and_check()
 }
 
-fn load(
-    bench: &Bench,
-    cx: &Cx,
-    cluster: &Cluster,
-    name: &str,
-    sessions: usize,
-    shared: bool,
-) -> Result<Run> {
+fn load(bench: &Bench, cx: &Cx, cluster: &Cluster, round: usize, case: Case) -> Result<Run> {
+    let Case { alone, directory, sessions } = case;
+    let name = format!("{round}-{sessions}-{directory}-{alone}");
     let seconds = if bench.quick { "1" } else { "3" };
     let mut cmd = crate::proc::Cmd::new(cx.set.pinstripe.with_file_name(super::MDS))
-        .args(["--mgs", &cluster.address(), "--seconds", seconds, "--name", name])
+        .args(["--mgs", &cluster.address(), "--seconds", seconds, "--name", &name])
         .args(["--sessions", &sessions.to_string(), "--key"])
         .arg(&cluster.key);
-    if shared {
+    if directory == "shared" {
         cmd = cmd.arg("--shared");
+    }
+    if !alone {
+        cmd = cmd.arg("--share");
     }
     if let Some(pid) = cluster.find("mdt0").ok().and_then(|at| cluster.pid(at)) {
         cmd = cmd.args(["--server", &pid.to_string()]);
@@ -119,41 +133,52 @@ fn medians(runs: &[Run]) -> Run {
 const KINDS_OF: [fn(&Run) -> f64; 3] =
     [|r| r.kinds[0].per_second, |r| r.kinds[1].per_second, |r| r.kinds[2].per_second];
 
-/// A rate as percent of the best with any number of sessions.
-fn of_peak(medians: &Medians, directory: &str, sessions: usize, of: fn(&Run) -> f64) -> f64 {
-    let rates = medians.iter().filter(|((d, _), _)| *d == directory);
+/// A rate as percent of the best with any number of sessions of its sort.
+fn of_peak(medians: &Medians, case: Case, of: fn(&Run) -> f64) -> f64 {
+    let alike = |c: &Case| (c.alone, c.directory) == (case.alone, case.directory);
+    let rates = medians.iter().filter(|(c, _)| alike(c));
     let peak = rates.map(|(_, run)| of(run)).fold(0.0, f64::max);
-    let run = medians.iter().find(|((d, n), _)| *d == directory && *n == sessions);
-    run.map_or(f64::NAN, |(_, run)| 100.0 * of(run) / peak)
+    medians.get(&case).map_or(f64::NAN, |run| 100.0 * of(run) / peak)
 }
 
 fn show(medians: &Medians) {
     println!("operations per second, percent of the peak, CPU us per operation of load + target");
-    for directory in ["unique", "shared"] {
-        let [creates, stats, unlinks] = KINDS;
-        println!("{directory:<8}{creates:>31}{stats:>31}{unlinks:>31}{:>18}", "bare sockets");
-        for &sessions in SESSIONS {
-            let Some(run) = medians.get(&(directory, sessions)) else { continue };
-            print!("{sessions:>8}");
-            for (f, of) in run.kinds.iter().zip(KINDS_OF) {
-                let percent = of_peak(medians, directory, sessions, of);
-                let cpu = format!("{:.1} + {:.1}", f.client_us, f.server_us);
-                print!("{:>12.0} {percent:>4.0} % {cpu:>12}", f.per_second);
+    for (alone, sockets) in
+        [(false, "sessions share the load's connections"), (true, "sockets of their own")]
+    {
+        for directory in DIRECTORIES {
+            println!("{directory} directory, {sockets}");
+            let [creates, stats, unlinks] = KINDS;
+            println!("{:<8}{creates:>31}{stats:>31}{unlinks:>31}{:>18}", "", "as many sockets");
+            for &sessions in SESSIONS {
+                let case = Case { alone, directory, sessions };
+                if let Some(run) = medians.get(&case) {
+                    show_row(medians, case, run);
+                }
             }
-            let percent = of_peak(medians, directory, sessions, |r| r.bare);
-            println!("{:>11.0} {percent:>4.0} %", run.bare);
         }
     }
-    for directory in ["unique", "shared"] {
-        let bare = of_peak(medians, directory, 8192, |r| r.bare);
+    for directory in DIRECTORIES {
+        let most = |alone| Case { alone, directory, sessions: 8192 };
         for (kind, of) in KINDS.iter().zip(KINDS_OF) {
-            let percent = of_peak(medians, directory, 8192, of);
+            let percent = of_peak(medians, most(false), of);
             if percent < WANTED {
                 println!(
-                    "below {WANTED} %: {kind} in the {directory} directory, {percent:.0} % \
-                     (bare sockets {bare:.0} %)"
+                    "below {WANTED} %: {kind} in the {directory} directory, {percent:.0} % (with \
+                     sockets of their own {:.0} % of that with 64)",
+                    of_peak(medians, most(true), of)
                 );
             }
         }
     }
+}
+
+fn show_row(medians: &Medians, case: Case, run: &Run) {
+    print!("{:>8}", case.sessions);
+    for (f, of) in run.kinds.iter().zip(KINDS_OF) {
+        let percent = of_peak(medians, case, of);
+        let cpu = format!("{:.1} + {:.1}", f.client_us, f.server_us);
+        print!("{:>12.0} {percent:>4.0} % {cpu:>12}", f.per_second);
+    }
+    println!("{:>11.0} {:>4.0} %", run.bare, of_peak(medians, case, |r| r.bare));
 }
