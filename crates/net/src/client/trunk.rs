@@ -234,7 +234,8 @@ impl Trunk {
         }
     }
 
-    /// What was sent at `moment` was answered, to all that were here by then.
+    /// What was sent at `moment` was answered, to all that were here by then and still are: a server
+    /// says that a session is gone before it draws consequences from that, and in order.
     fn heard(&self, moment: u64) {
         for heard in self.parts.all(|m| (m.since <= moment).then(|| m.heard.clone())) {
             heard.inspect(|h| h.answered(moment));
