@@ -88,7 +88,7 @@ pub(crate) fn plain(
             if forget(target.fs, header, args).is_err() {
                 tracing::error!("malformed FORGET from the kernel");
             }
-            return Outcome::Done;
+            return forgotten(target, header);
         }
         op::INTERRUPT => {
             let mut args = args;
@@ -109,6 +109,15 @@ pub(crate) fn plain(
         Call { target, req: &req, node: header.nodeid, opcode: header.opcode, args }.run()
     });
     finish(target, header, done)
+}
+
+/// By the device a FORGET has no answer. One comes through a ring where the kernel takes back what a READDIRPLUS told it
+/// and it could not use; its caller waits until the entry is handed back.
+fn forgotten(target: &Target<'_>, header: &abi::InHeader) -> Outcome {
+    if let Link::Ring(_) = target.link {
+        let _ = responder(target.link, header.unique, 0).parts(&[]);
+    }
+    Outcome::Done
 }
 
 fn finish(target: &Target<'_>, header: &abi::InHeader, done: Parsed<()>) -> Outcome {

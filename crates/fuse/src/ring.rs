@@ -13,7 +13,7 @@
 //! - An answer that comes after its handler has returned (a lock that was waited for) is handed in by the steward; the
 //!   thread has parked. While such requests wait, the steward offers further entries in place of theirs.
 //!
-//! FORGET, INTERRUPT and notifications still go through the device, which the `worker` threads read.
+//! INTERRUPT, notifications and nearly every FORGET still go through the device, which the `worker` threads read.
 
 mod entry;
 mod hub;
