@@ -186,14 +186,8 @@ impl Drop for AlignedBuf {
 
 /// The bytes of a write request, in the buffer they came in until taken.
 pub struct WriteData<'a> {
-    place: Place<'a>,
-}
-
-enum Place<'a> {
-    /// The first bytes from the page boundary of a reader thread's buffer.
-    Pooled(&'a mut AlignedBuf, usize),
-    /// Memory the kernel knows by its address, and buffers to copy into.
-    Lent(&'a [u8], &'a Arc<Pool>),
+    slot: &'a mut AlignedBuf,
+    len: usize,
 }
 
 impl<'a> WriteData<'a> {
@@ -201,42 +195,22 @@ impl<'a> WriteData<'a> {
     pub(crate) fn pooled(slot: &'a mut AlignedBuf, len: usize) -> WriteData<'a> {
         slot.set_len(len);
         let len = slot.len();
-        WriteData { place: Place::Pooled(slot, len) }
+        WriteData { slot, len }
     }
 
-    pub(crate) fn lent(data: &'a [u8], pool: &'a Arc<Pool>) -> WriteData<'a> {
-        WriteData { place: Place::Lent(data, pool) }
-    }
-
-    /// Keeps the data beyond the call; from /dev/fuse without copying it (the reader thread goes on with another buffer of
-    /// the pool), from a ring by a copy.
+    /// Keeps the data beyond the call without copying it: the reader thread goes on with another buffer of the pool.
     ///
     /// The buffer has the capacity of the largest write, so small writes that are kept for long are better copied.
     pub fn take(self) -> AlignedBuf {
-        match self.place {
-            Place::Pooled(slot, _) => {
-                let fresh = slot.pool.get();
-                std::mem::replace(slot, fresh)
-            }
-            Place::Lent(data, pool) => {
-                let mut copy = pool.get();
-                copy.set_len(data.len());
-                // The kernel keeps to the capacity.
-                let len = copy.len();
-                copy.copy_from_slice(&data[..len]);
-                copy
-            }
-        }
+        let fresh = self.slot.pool.get();
+        std::mem::replace(self.slot, fresh)
     }
 }
 
 impl Deref for WriteData<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            Place::Pooled(slot, len) => slot.slice(PAGE, *len),
-            Place::Lent(data, _) => data,
-        }
+        self.slot.slice(PAGE, self.len)
     }
 }
 

@@ -150,14 +150,6 @@ impl Responder {
         self.finish(0, parts)
     }
 
-    /// Answers with the first `len` bytes of the payload of the entry the request came in.
-    pub(crate) fn in_place(self, len: usize) {
-        self.link.shared().interrupts.done(self.unique);
-        if let Link::Ring(entry) = &self.link {
-            Entry::answer_in_place(entry, self.unique, len);
-        }
-    }
-
     /// A position or a count.
     pub(crate) fn number(self, value: u64) -> bool {
         if self.narrow {
@@ -172,10 +164,7 @@ impl Responder {
         self.link.shared().interrupts.done(self.unique);
         let channel = match &self.link {
             Link::Device(channel) => channel,
-            Link::Ring(entry) => {
-                Entry::answer(entry, self.unique, error, parts);
-                return true;
-            }
+            Link::Ring(entry) => return Entry::answer(entry, self.unique, error, parts),
         };
         match channel.send(self.unique, error, parts) {
             Ok(()) => true,

@@ -62,15 +62,16 @@ pub(crate) fn message(target: &Target<'_>, bytes: &[u8]) -> Outcome {
     }
 }
 
-/// Handles a WRITE whose data lies in the payload of a ring's entry.
+/// Handles a WRITE that came through a ring.
 pub(crate) fn write(
     target: &Target<'_>,
     header: &abi::InHeader,
     mut args: Args<'_>,
-    data: &[u8],
+    data: &mut AlignedBuf,
 ) -> Outcome {
     let done = requester(target, header, &[]).and_then(|req| {
-        let data = WriteData::lent(data, &target.link.shared().pool);
+        let len = data.len();
+        let data = WriteData::pooled(data, len);
         call_write(target, &req, args.fixed()?, data)
     });
     finish(target, header, done)

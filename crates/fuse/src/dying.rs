@@ -4,11 +4,10 @@
 //! process still sends (the FLUSH of its open files) cannot be interrupted at all. So requests that take long are looked
 //! at: where the caller was killed, it is answered in the handler's place. The handler goes on; the kernel refuses its
 //! answer later, and it hears so. Other signals end nothing: on a local file system they do not either.
-//!
-//! Requests of a ring are left alone: an answer would give the entry, and the data in it, to the next request.
 
 use crate::abi;
-use crate::channel::Channel;
+use crate::channel::Link;
+use crate::ring::Entry;
 use crate::types::Errno;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ const EXITING: u64 = 4;
 
 /// What one thread works on.
 struct Call {
+    link: Link,
     unique: u64,
     pid: u32,
     since: Instant,
@@ -32,19 +32,20 @@ struct Call {
 }
 
 /// One thread's place.
+#[derive(Default)]
 pub(crate) struct Desk {
-    channel: Arc<Channel>,
     call: Mutex<Option<Call>>,
 }
 
 impl Desk {
     /// A request was read.
-    pub(crate) fn begin(&self, header: Option<&abi::InHeader>, since: Instant) {
+    pub(crate) fn begin(&self, link: &Link, header: Option<&abi::InHeader>, since: Instant) {
         let Some(header) = header.filter(|h| h.pid != 0 && h.opcode != abi::op::DESTROY) else {
             return;
         };
         let (unique, pid) = (header.unique, header.pid);
-        *self.call.lock() = Some(Call { unique, pid, since, answered: false });
+        let link = link.clone();
+        *self.call.lock() = Some(Call { link, unique, pid, since, answered: false });
     }
 
     /// Its handler returned.
@@ -61,7 +62,11 @@ impl Desk {
         call.answered = true;
         tracing::debug!(unique = call.unique, pid = call.pid, "a caller was killed while it waits");
         // Refused where the handler was faster, or the mount is gone.
-        let _ = self.channel.send(call.unique, -Errno::EINTR.get(), &[]);
+        let error = -Errno::EINTR.get();
+        match &call.link {
+            Link::Device(channel) => drop(channel.send(call.unique, error, &[])),
+            Link::Ring(entry) => drop(Entry::take_over(entry, call.unique, error)),
+        }
     }
 }
 
@@ -75,8 +80,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// A thread's place, until it leaves.
-    pub(crate) fn desk(&self, channel: &Arc<Channel>) -> Arc<Desk> {
-        let desk = Arc::new(Desk { channel: channel.clone(), call: Mutex::default() });
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        let desk = Arc::new(Desk::default());
         self.desks.lock().push(desk.clone());
         desk
     }

@@ -1,14 +1,13 @@
 //! Typed answers: sent once, from any thread; a dropped one answers EIO.
 
 use crate::abi;
-use crate::channel::{Link, Responder};
+use crate::channel::Responder;
 use crate::codec::{
     attr_out, created_out, entry_out, file_lock_out, open_out, statfs_out, statx_out,
 };
 use crate::dir::{DirBuf, DirPlusBuf};
 use crate::types::*;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// The kind of an answer made of plain bytes (read, readlink).
@@ -181,29 +180,12 @@ impl Reply<Data> {
     pub fn fill(self, fill: impl FnOnce(&mut [u8]) -> Result<usize>) {
         let limit = self.limit();
         let Some(r) = self.responder.as_ref() else { return };
-        if let Link::Ring(entry) = &r.link {
-            let entry = Arc::clone(entry);
-            // SAFETY: only the one answer to a request writes into its entry's payload, and only a WRITE lends that to
-            // its handler.
-            let buf = unsafe { entry.payload_mut(limit) };
-            return match fill(buf) {
-                Ok(n) if n <= limit => self.in_place(n),
-                Ok(_) => self.err(Errno::EIO),
-                Err(errno) => self.err(errno),
-            };
-        }
         let mut buf = r.pool().get();
         buf.set_len(limit);
         match fill(&mut buf) {
             Ok(n) if n <= buf.len() => self.parts(&[&buf[..n]]),
             Ok(_) => self.err(Errno::EIO),
             Err(errno) => self.err(errno),
-        }
-    }
-
-    fn in_place(mut self, len: usize) {
-        if let Some(r) = self.responder.take() {
-            r.in_place(len);
         }
     }
 

@@ -11,7 +11,8 @@
 //!   the entry goes, with the request, to a parked thread or a new one, which keeps it. So threads multiply exactly when
 //!   handlers overlap, at most to the number of entries.
 //! - An answer that comes after its handler has returned (a lock that was waited for) is handed in by the steward; the
-//!   thread has parked. While such requests wait, the steward offers further entries in place of theirs.
+//!   thread has parked. While such requests wait, the steward offers further entries in place of theirs. The same way goes
+//!   the answer to a caller that was killed, while the handler's thread goes on without the entry.
 //!
 //! INTERRUPT, notifications and nearly every FORGET still go through the device, which the `worker` threads read.
 
@@ -23,6 +24,7 @@ mod thread;
 
 use crate::channel::Channel;
 use crate::cpus::Cpus;
+use crate::dying::Desk;
 pub(crate) use entry::{Entry, Message};
 use hub::Hub;
 use parking_lot::{Condvar, Mutex};
@@ -44,8 +46,19 @@ pub const RING_ENTRIES_MAX: usize = 16_384;
 
 /// What runs the handlers.
 pub(crate) trait Serve: Send + Sync {
-    /// Handles the request in `entry`; `scratch` is the calling thread's.
-    fn serve(&self, entry: &Arc<Entry>, scratch: &mut Vec<u8>);
+    /// The place of a thread that calls `serve`, until it leaves.
+    fn seat(&self) -> Seat;
+
+    fn leave(&self, seat: &Seat);
+
+    /// Handles the request in `entry`.
+    fn serve(&self, entry: &Arc<Entry>, seat: &mut Seat);
+}
+
+/// What a thread that runs handlers has at hand.
+pub(crate) struct Seat {
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 /// The ring of one session.

@@ -8,7 +8,7 @@ use crate::fs::Filesystem;
 use crate::near::{Asker, Near, Places};
 use crate::parse::{Args, Malformed};
 use crate::readers::{Next, Readers};
-use crate::ring::{self, Entry, Message, Ring, Serve};
+use crate::ring::{self, Entry, Message, Ring, Seat, Serve};
 use crate::session::{Config, InitInfo};
 use crate::transport::IoUring;
 use crate::types::Errno;
@@ -158,7 +158,7 @@ impl State {
     fn live(self: &Arc<State>, channel: &Arc<Channel>, reading: bool) {
         // A thread begins where the one that started it is bound.
         self.cpus.iter().for_each(Cpus::unpin);
-        let desk = self.watch.desk(channel);
+        let desk = self.watch.desk();
         self.turns(channel, &desk, reading);
         self.watch.leave(&desk);
     }
@@ -210,7 +210,7 @@ impl State {
             }
             near.request(buf.request(len));
             let start = Instant::now();
-            desk.begin(dispatch::header(buf.request(len)).as_ref(), start);
+            desk.begin(&link, dispatch::header(buf.request(len)).as_ref(), start);
             let outcome = guarded(|| dispatch::request(&target, &mut buf, len));
             desk.end();
             if let Outcome::Destroy(unique) = outcome {
@@ -249,20 +249,34 @@ impl State {
 }
 
 impl Serve for State {
-    fn serve(&self, entry: &Arc<Entry>, scratch: &mut Vec<u8>) {
+    fn seat(&self) -> Seat {
+        Seat { scratch: Vec::with_capacity(4096), desk: self.watch.desk() }
+    }
+
+    fn leave(&self, seat: &Seat) {
+        self.watch.leave(&seat.desk);
+    }
+
+    fn serve(&self, entry: &Arc<Entry>, seat: &mut Seat) {
         let link = Link::Ring(entry.clone());
         let target = Target { fs: &*self.fs, link: &link, granted: self.info.granted };
-        let outcome = guarded(|| match entry.receive(scratch) {
-            Ok(Message::Write(header, fixed, data)) => {
-                dispatch::write(&target, &header, Args(&fixed), data)
-            }
-            Ok(Message::Plain) => dispatch::message(&target, scratch),
-            Err(Malformed) => {
-                tracing::error!("an entry with impossible lengths from the kernel");
-                dispatch::responder(&link, entry.unique(), 0).error(Errno::EIO);
-                Outcome::Done
+        let header = entry.header();
+        let outcome = guarded(|| {
+            let received = entry.receive(&mut seat.scratch);
+            seat.desk.begin(&link, Some(&header), Instant::now());
+            match received {
+                Ok(Message::Write(header, fixed, mut data)) => {
+                    dispatch::write(&target, &header, Args(&fixed), &mut data)
+                }
+                Ok(Message::Plain) => dispatch::message(&target, &seat.scratch),
+                Err(Malformed) => {
+                    tracing::error!("an entry with impossible lengths from the kernel");
+                    dispatch::responder(&link, header.unique, 0).error(Errno::EIO);
+                    Outcome::Done
+                }
             }
         });
+        seat.desk.end();
         if let Outcome::Destroy(unique) = outcome {
             self.answer_destroy(&link, unique, (0, 1));
         }

@@ -2,17 +2,19 @@
 //!
 //! A page of headers lies before the page-aligned payload. The kernel writes only while a submission of the entry is with
 //! it, and it copies in the context of the thread that submitted. Between a completion and the next submission the memory
-//! is ours: the thread that got the request reads it, and the one responder of the request writes the answer. Only the data
-//! of a WRITE is lent to the handler; its answer therefore waits aside until the handler has returned.
+//! is ours: the thread that got the request copies it out, and whoever claims the answer, once, puts it here. The handler
+//! has nothing of the entry's, so where a caller is killed the entry is answered, and carries other requests, while the
+//! handler goes on.
 
 use super::hub::Hub;
 use crate::abi::{InHeader, OutHeader, ReadIn, RingEntInOut, WriteIn, op};
+use crate::buf::AlignedBuf;
 use crate::channel::Shared;
 use crate::parse::{Malformed, Parsed};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const PAGE: usize = 4096;
@@ -21,24 +23,35 @@ const IN_OUT: usize = 0;
 const OP_IN: usize = 128;
 const RING: usize = 256;
 const IOVECS: usize = 512;
-const STAGED: usize = 1024;
 
 /// Bytes of struct fuse_uring_req_header.
 const HEADERS_LEN: usize = 288;
 /// Most bytes of the fixed part of a request.
 const OP_MAX: usize = RING - OP_IN;
-/// Most bytes of an answer to WRITE.
-const STAGED_MAX: usize = 64;
-
 /// Payloads from which on an idle entry gives its memory back.
 const LARGE: usize = 64 << 10;
 
-/// The handler runs, and nothing is answered.
-const RUNNING: u8 = 0;
-/// The handler has returned without an answer.
-const DEFERRED: u8 = 1;
-/// The answer lies in the entry.
-const ANSWERED: u8 = 2;
+/// How far the request is: the low bits of the state, which also tells whose they are.
+mod phase {
+    /// The handler runs, and nothing is answered.
+    pub(super) const RUNNING: u64 = 0;
+    /// The handler has returned without an answer.
+    pub(super) const DEFERRED: u64 = 1;
+    /// The answer is being put here; the handler's thread will hand it in.
+    pub(super) const CLAIMED: u64 = 2;
+    /// The same, and the steward will.
+    pub(super) const CLAIMED_LATE: u64 = 3;
+    /// The answer is here for the handler's thread.
+    pub(super) const ANSWERED: u64 = 4;
+    /// It is here for the steward.
+    pub(super) const LATE: u64 = 5;
+    pub(super) const BITS: u32 = 3;
+}
+
+/// The state of a request; numbers of requests count up from 1.
+const fn state(unique: u64, phase: u64) -> u64 {
+    unique << phase::BITS | phase
+}
 
 pub(crate) struct Entry {
     /// Index among the entries of the session; what completions carry.
@@ -47,12 +60,8 @@ pub(crate) struct Entry {
     pub(crate) queue: usize,
     base: NonNull<u8>,
     payload_len: usize,
-    state: AtomicU8,
+    state: AtomicU64,
     node: AtomicU64,
-    /// The payload is lent to the handler.
-    lent: AtomicBool,
-    /// Bytes of the answer that wait aside.
-    staged: AtomicUsize,
     /// The payload has been large since its memory was last given back.
     large: AtomicBool,
     hub: Arc<Hub>,
@@ -64,10 +73,10 @@ unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
 
-/// A request as it lies in an entry.
-pub(crate) enum Message<'a> {
+/// A request out of an entry.
+pub(crate) enum Message {
     /// A WRITE: header, fixed part, data.
-    Write(InHeader, [u8; size_of::<WriteIn>()], &'a [u8]),
+    Write(InHeader, [u8; size_of::<WriteIn>()], AlignedBuf),
     /// Any other, as it would come from /dev/fuse.
     Plain,
 }
@@ -96,10 +105,8 @@ impl Entry {
             queue,
             base,
             payload_len,
-            state: AtomicU8::new(RUNNING),
+            state: AtomicU64::new(0),
             node: AtomicU64::new(0),
-            lent: AtomicBool::new(false),
-            staged: AtomicUsize::new(0),
             large: AtomicBool::new(false),
             hub: hub.clone(),
         })
@@ -132,16 +139,6 @@ impl Entry {
         T::read_from_bytes(bytes).unwrap_or_else(|_| T::new_zeroed())
     }
 
-    /// The first `len` bytes of the payload, to put an answer into.
-    ///
-    /// # Safety
-    /// Only the responder of the entry's request may ask, and not for a WRITE.
-    #[allow(clippy::mut_from_ref, reason = "the memory is not part of self")]
-    pub(crate) unsafe fn payload_mut(&self, len: usize) -> &mut [u8] {
-        // SAFETY: as the caller says.
-        unsafe { self.bytes_mut(PAGE, len.min(self.payload_len)) }
-    }
-
     /// Where the kernel finds the headers and the payload; valid as long as the entry.
     pub(crate) fn iovecs(&self) -> *const libc::iovec {
         let (headers, payload) = (self.base.as_ptr(), self.base.as_ptr().wrapping_add(PAGE));
@@ -162,10 +159,10 @@ impl Entry {
         self.load::<RingEntInOut>(RING).commit_id
     }
 
-    /// Takes the request that the kernel has put here; all but a WRITE goes into `plain`.
-    pub(crate) fn receive(&self, plain: &mut Vec<u8>) -> Parsed<Message<'_>> {
-        self.state.store(RUNNING, Ordering::Release);
-        let header: InHeader = self.load(IN_OUT);
+    /// Copies out the request that the kernel has put here; all but a WRITE goes into `plain`.
+    pub(crate) fn receive(&self, plain: &mut Vec<u8>) -> Parsed<Message> {
+        let header = self.header();
+        self.state.store(state(header.unique, phase::RUNNING), Ordering::Release);
         self.node.store(header.nodeid, Ordering::Relaxed);
         let payload_len = self.load::<RingEntInOut>(RING).payload_sz as usize;
         let fixed_len = (header.len as usize)
@@ -175,14 +172,18 @@ impl Entry {
         if payload_len >= LARGE {
             self.large.store(true, Ordering::Relaxed);
         }
-        // SAFETY: the kernel is done, and whoever answers a WRITE leaves its data alone until the handler has returned.
+        // SAFETY: the kernel is done, and nobody can have claimed the answer to what is only being received.
         let (fixed, payload) =
             unsafe { (self.bytes(OP_IN, fixed_len), self.bytes(PAGE, payload_len)) };
-        let lent = header.opcode == op::WRITE && fixed_len == size_of::<WriteIn>();
-        self.lent.store(lent, Ordering::Release);
-        if lent {
+        if header.opcode == op::WRITE && fixed_len == size_of::<WriteIn>() {
             let fixed = fixed.try_into().map_err(|_| Malformed)?;
-            return Ok(Message::Write(header, fixed, payload));
+            let mut data = self.shared().pool.get();
+            data.set_len(payload_len);
+            if data.len() != payload_len {
+                return Err(Malformed);
+            }
+            data.copy_from_slice(payload);
+            return Ok(Message::Write(header, fixed, data));
         }
         plain.clear();
         plain.extend_from_slice(header.as_bytes());
@@ -191,46 +192,65 @@ impl Entry {
         Ok(Message::Plain)
     }
 
+    /// Who asks what. Only before it is answered.
+    pub(crate) fn header(&self) -> InHeader {
+        self.load(IN_OUT)
+    }
+
     /// The node that the request received last is about.
     pub(crate) fn node(&self) -> u64 {
         self.node.load(Ordering::Relaxed)
     }
 
-    /// The number of the request that is here.
-    pub(crate) fn unique(&self) -> u64 {
-        self.load::<InHeader>(IN_OUT).unique
+    /// Changes the phase of a request, if it is this one's turn; what it was.
+    fn step(&self, unique: u64, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let base = state(unique, 0);
+        let step = |now: u64| to(now.wrapping_sub(base)).map(|phase| base | phase);
+        let was = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        was.ok().map(|was| was - base)
     }
 
-    /// Puts the answer here; it goes to the kernel when the handler has returned.
-    pub(crate) fn answer(entry: &Arc<Entry>, unique: u64, error: i32, parts: &[&[u8]]) {
-        let len = parts.iter().map(|p| p.len()).sum::<usize>();
-        let lent = entry.lent.load(Ordering::Acquire);
-        let (at, room) = if lent { (STAGED, STAGED_MAX) } else { (PAGE, entry.payload_len) };
-        if len > room {
-            tracing::warn!(unique, len, "an answer that is too long");
-            return entry.conclude(unique, -libc::EIO, 0);
+    /// Puts the answer here; it goes to the kernel when the handler has returned. False: the request has an answer already.
+    pub(crate) fn answer(entry: &Arc<Entry>, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
+        let claimed = entry.step(unique, |now| match now {
+            phase::RUNNING => Some(phase::CLAIMED),
+            phase::DEFERRED => Some(phase::CLAIMED_LATE),
+            _ => None,
+        });
+        if claimed.is_some() {
+            entry.fill(unique, error, parts);
         }
-        // SAFETY: the responder's own place: the payload, or aside while that is lent.
-        let mut place = unsafe { entry.bytes_mut(at, len) };
+        claimed.is_some()
+    }
+
+    /// Answers in the handler's place while that runs, with an error. False: there is an answer.
+    pub(crate) fn take_over(entry: &Arc<Entry>, unique: u64, error: i32) -> bool {
+        let running = |now| (now == phase::RUNNING).then_some(phase::CLAIMED_LATE);
+        let claimed = entry.step(unique, running);
+        if claimed.is_some() {
+            entry.fill(unique, error, &[]);
+        }
+        claimed.is_some()
+    }
+
+    /// The answer of who claimed it.
+    fn fill(self: &Arc<Entry>, unique: u64, error: i32, parts: &[&[u8]]) {
+        let len = parts.iter().map(|p| p.len()).sum::<usize>();
+        if len > self.payload_len {
+            tracing::warn!(unique, len, "an answer that is too long");
+            return self.conclude(unique, -libc::EIO, 0);
+        }
+        // SAFETY: there is one claim of a request, and nobody else uses the payload until the answer is handed in.
+        let mut place = unsafe { self.bytes_mut(PAGE, len) };
         for part in parts {
             let (head, rest) = place.split_at_mut(part.len());
             head.copy_from_slice(part);
             place = rest;
         }
-        if !lent && len >= LARGE {
-            entry.large.store(true, Ordering::Relaxed);
-        }
-        entry.staged.store(if lent { len } else { 0 }, Ordering::Relaxed);
-        entry.conclude(unique, error, len);
-    }
-
-    /// As `answer`, with what lies in the payload already.
-    pub(crate) fn answer_in_place(entry: &Arc<Entry>, unique: u64, len: usize) {
         if len >= LARGE {
-            entry.large.store(true, Ordering::Relaxed);
+            self.large.store(true, Ordering::Relaxed);
         }
-        entry.staged.store(0, Ordering::Relaxed);
-        entry.conclude(unique, 0, len);
+        self.conclude(unique, error, len);
     }
 
     fn conclude(self: &Arc<Entry>, unique: u64, error: i32, len: usize) {
@@ -239,35 +259,36 @@ impl Entry {
         let head = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique };
         let mut about: RingEntInOut = self.load(RING);
         about.payload_sz = len;
-        // SAFETY: the headers are the responder's: the request was copied out of them.
+        // SAFETY: as above: the headers are of who claimed the answer.
         unsafe {
             self.bytes_mut(IN_OUT, size_of::<OutHeader>()).copy_from_slice(head.as_bytes());
             self.bytes_mut(RING, size_of::<RingEntInOut>()).copy_from_slice(about.as_bytes());
         }
-        if self.state.swap(ANSWERED, Ordering::AcqRel) == DEFERRED {
+        let was = self.step(unique, |now| match now {
+            phase::CLAIMED => Some(phase::ANSWERED),
+            phase::CLAIMED_LATE => Some(phase::LATE),
+            _ => None,
+        });
+        if was == Some(phase::CLAIMED_LATE) {
             self.hub.late(self.clone());
         }
     }
 
-    /// The handler has returned. False: without an answer, which will go through the hub.
-    pub(crate) fn returned(&self) -> bool {
-        let (from, to, order) = (RUNNING, DEFERRED, Ordering::AcqRel);
-        self.state.compare_exchange(from, to, order, Ordering::Acquire).is_err()
-    }
-
-    /// The last step before the answer is handed in: what waited aside moves into the payload.
-    pub(crate) fn settle(&self) {
-        let len = self.staged.swap(0, Ordering::Relaxed).min(STAGED_MAX);
-        if len > 0 {
-            // SAFETY: the handler has returned, so nothing is lent any more; the two places do not overlap.
-            unsafe { self.bytes_mut(PAGE, len).copy_from_slice(self.bytes(STAGED, len)) };
-        }
+    /// The handler has returned. False: its thread has no answer to hand in; the steward has, or will.
+    pub(crate) fn returned(&self, unique: u64) -> bool {
+        let was = self.step(unique, |now| match now {
+            phase::RUNNING => Some(phase::DEFERRED),
+            phase::CLAIMED => Some(phase::CLAIMED_LATE),
+            phase::ANSWERED => Some(phase::ANSWERED),
+            _ => None,
+        });
+        was == Some(phase::ANSWERED)
     }
 
     /// Does the request that is here move much, or did one since the last `trim`?
     pub(crate) fn moves_much(&self) -> bool {
         self.is_large() || {
-            let header: InHeader = self.load(IN_OUT);
+            let header = self.header();
             let asked = match header.opcode {
                 op::READ => self.load::<ReadIn>(OP_IN).size,
                 _ => header.len,

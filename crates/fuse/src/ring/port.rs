@@ -63,7 +63,6 @@ impl Port {
 
     /// Hands in the entry's answer and offers the entry for the next request.
     pub(crate) fn commit(&mut self, entry: &Entry) -> io::Result<()> {
-        entry.settle();
         let sqe = self.command(CMD_COMMIT_AND_FETCH, entry, entry.commit_id(), None);
         self.push(&sqe)
     }

@@ -112,10 +112,18 @@ fn give(
 ) -> io::Result<()> {
     if let Err(e) = ring.give(entry.clone(), server) {
         tracing::error!("no thread for a request: {e}");
-        Entry::answer(&entry, entry.unique(), -libc::ENOMEM, &[]);
+        refuse(&entry);
         port.commit(&entry)?;
     }
     Ok(())
+}
+
+/// Answers what no thread has received.
+fn refuse(entry: &Arc<Entry>) {
+    let unique = entry.header().unique;
+    // What it is does not matter any more.
+    let _ = entry.receive(&mut Vec::new());
+    Entry::answer(entry, unique, -libc::ENOMEM, &[]);
 }
 
 /// Offers entries in place of those whose requests wait.

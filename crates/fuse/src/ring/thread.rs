@@ -25,14 +25,15 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
     let port = Port::new(ring.channel.raw_fd(), SLOTS, 2 * SLOTS);
     // Without an io_uring (too many open files) it handles one request after the other and lets the steward answer.
     let mut port = port.inspect_err(|e| tracing::warn!("a thread without an io_uring: {e}")).ok();
-    let mut scratch = Vec::with_capacity(4096);
+    let mut seat = server.seat();
     let mut own = Some(entry);
     let mut place = Place::Unknown;
     while let Some(entry) = own.take() {
         loop {
             place = place.moved(ring, &entry);
-            ring.busy(entry.queue, || server.serve(&entry, &mut scratch));
-            match go_on(ring, port.as_mut(), &entry) {
+            let unique = entry.header().unique;
+            ring.busy(entry.queue, || server.serve(&entry, &mut seat));
+            match go_on(ring, port.as_mut(), &entry, unique) {
                 Then::Next => {}
                 Then::Park => break,
                 Then::End => {
@@ -43,6 +44,7 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
         }
         own = ring.park();
     }
+    server.leave(&seat);
     // What was offered is memory of the ring's, which outlives this thread.
     drop(port);
     ring.left();
@@ -70,8 +72,8 @@ impl Place {
     }
 }
 
-fn go_on(ring: &Ring, port: Option<&mut Port>, entry: &Arc<Entry>) -> Then {
-    if !entry.returned() {
+fn go_on(ring: &Ring, port: Option<&mut Port>, entry: &Arc<Entry>, unique: u64) -> Then {
+    if !entry.returned(unique) {
         ring.deferred(entry);
         return Then::Park;
     }

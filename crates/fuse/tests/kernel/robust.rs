@@ -3,8 +3,8 @@
 use crate::memfs::{MemFs, Switches};
 use crate::{Mounted, options, root};
 use pinstripe_fuse::{
-    Attr, AttrOut, Config, DirPlusBuf, Entry, Filesystem, Mount, Open, Reply, Request,
-    Session, caps,
+    Attr, AttrOut, Config, DirPlusBuf, Entry, Filesystem, Mount, Open, Reply, Request, Session,
+    caps,
 };
 use std::fs;
 use std::io::Read;
