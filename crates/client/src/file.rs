@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::inode::Inode;
 use crate::mdt::own_cred;
+use crate::types::Offer;
 use crate::write::{At, How};
 
 /// How a file is opened.
@@ -202,9 +203,19 @@ impl OpenFile {
 
     /// As [`OpenFile::read`], without a copy: pieces that follow each other.
     pub fn read_parts(&self, offset: u64, len: u64) -> Result<Vec<Bytes>, Errno> {
+        self.read_parts_to(offset, len, &|| None)
+    }
+
+    /// As [`OpenFile::read_parts`]; where it spares a copy, the piece lies in the place that `offer` is then asked for.
+    pub fn read_parts_to(
+        &self,
+        offset: u64,
+        len: u64,
+        offer: Offer<'_>,
+    ) -> Result<Vec<Bytes>, Errno> {
         self.usable()?;
         let direct = self.flags.direct;
-        let parts = self.core().read(&self.inode, &self.stream, offset, len, direct)?;
+        let parts = self.core().read(&self.inode, &self.stream, (offset, len), direct, offer)?;
         if !self.flags.noatime {
             self.core().accessed(&self.inode);
         }

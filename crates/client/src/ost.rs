@@ -20,6 +20,7 @@ use proto::{CHECKSUM_BLOCK, Errno, Wire, ops};
 use crate::counters::{Counters, Kind};
 use crate::mdt::lost;
 use crate::pauses::Pauses;
+use crate::types::Offer;
 
 /// How often a bulk transfer is tried when its checksum does not fit.
 pub(crate) const CHECKSUM_TRIES: u32 = 3;
@@ -173,20 +174,23 @@ impl Ost {
         self.session.is_local()
     }
 
-    /// Reads, and waits; fewer bytes at the end of the object.
+    /// Reads, and waits; fewer bytes at the end of the object. In this process they may come to lie in the place that is
+    /// offered.
     pub(crate) fn read_now(
         &self,
         object: ObjectId,
-        offset: u64,
-        len: u32,
+        (offset, len): (u64, u32),
         flags: u8,
+        offer: Offer<'_>,
     ) -> Result<Bytes, Errno> {
         let mut tries = 0;
         loop {
             // In this process the waiting threads are the limit.
             let permit = (!self.is_local()).then(|| self.permit());
             let body = self.read_body(object.clone(), offset, len, flags);
-            let reply = self.session.call(ops::oss::READ, body, Vec::new());
+            let place = if self.is_local() { offer() } else { None };
+            let call = || self.session.call(ops::oss::READ, body, Vec::new());
+            let reply = net::place::offering(place, call);
             drop(permit);
             tries += 1;
             match self.came(reply, offset, len) {

@@ -20,6 +20,7 @@ use crate::gather::Gather;
 use crate::inode::{Inode, Place, State};
 use crate::mdt::own_cred;
 use crate::ranges::{Cover, RangeMap};
+use crate::types::Offer;
 
 /// What holes are answered with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -49,14 +50,15 @@ struct Ask {
 }
 
 impl Core {
-    /// Reads at `offset`: pieces that follow each other, fewer bytes only at the end of the file.
+    /// Reads at `offset`: pieces that follow each other, fewer bytes only at the end of the file. What comes in one piece
+    /// from an object of this process may lie in the place that is offered.
     pub(crate) fn read(
         self: &Arc<Core>,
         inode: &Arc<Inode>,
         stream: &Mutex<Stream>,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
         direct: bool,
+        offer: Offer<'_>,
     ) -> Result<Vec<Bytes>, Errno> {
         if len == 0 {
             return Ok(Vec::new());
@@ -89,7 +91,7 @@ impl Core {
         let parts = if ahead {
             self.fetch_ahead(inode, &ask, stream, offset, flags)?
         } else {
-            self.fetch(inode, &ask.layout, offset, ask.len, flags)?.0
+            self.fetch_to(inode, &ask.layout, (offset, ask.len), flags, offer)?.0
         };
         Ok(if ask.over.is_empty() { parts } else { lay_over(&ask, offset, &parts) })
     }
@@ -118,6 +120,18 @@ impl Core {
         len: u64,
         flags: u8,
     ) -> Result<(Vec<Bytes>, u64), Errno> {
+        self.fetch_to(inode, layout, (offset, len), flags, &|| None)
+    }
+
+    /// As `fetch`; one piece from this process may lie in the place that is offered.
+    fn fetch_to(
+        self: &Arc<Core>,
+        inode: &Inode,
+        layout: &Layout,
+        (offset, len): (u64, u64),
+        flags: u8,
+        offer: Offer<'_>,
+    ) -> Result<(Vec<Bytes>, u64), Errno> {
         let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK));
         let mut wants = cut::reads(layout, offset, len, max);
         let here = match wants.pop() {
@@ -129,7 +143,7 @@ impl Core {
                 None
             }
         };
-        let gather = Gather::new();
+        let (gather, alone) = (Gather::new(), wants.is_empty());
         for want in wants {
             let ticket = gather.ticket();
             let ost = self.stripe(layout, want.stripe)?;
@@ -139,9 +153,11 @@ impl Core {
             ost.read(permit, object, at, len, flags, move |r| ticket.put((want, r)));
         }
         let now = |want: Want| {
+            let offer: Offer<'_> = if alone { offer } else { &|| None };
             let ost = self.stripe(layout, want.stripe)?;
             let object = layout.object(inode.fid, want.stripe);
-            let data = ost.read_now(object, want.object_offset, want.len as u32, flags)?;
+            let range = (want.object_offset, want.len as u32);
+            let data = ost.read_now(object, range, flags, offer)?;
             Ok::<_, Errno>((want, data))
         };
         let mut came = Vec::new();

@@ -461,12 +461,13 @@ impl Core {
         let mut done = 0;
         while done < len {
             let step = (len - done).min(COPY_STEP);
-            let data: Bytes = match self.read(from.0, &stream, from.1 + done, step, false) {
-                Ok(parts) if parts.is_empty() => break,
-                Ok(parts) => parts.concat().into(),
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            };
+            let data: Bytes =
+                match self.read(from.0, &stream, (from.1 + done, step), false, &|| None) {
+                    Ok(parts) if parts.is_empty() => break,
+                    Ok(parts) => parts.concat().into(),
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => break,
+                };
             let n = data.len() as u64;
             let at = At::Offset(to.1 + done);
             match self.write(to.0, at, Data::Owned(data), how) {

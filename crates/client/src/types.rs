@@ -8,6 +8,9 @@ use proto::{Attr, Layout};
 
 use crate::OpenFile;
 
+/// Asked, at most once, for memory in which a read's bytes may come to lie; only where nothing is waited for but a disk.
+pub type Offer<'a> = &'a dyn Fn() -> Option<net::place::Place>;
+
 /// What [`Client::create`] did.
 #[derive(Debug)]
 pub struct Created {

@@ -1,11 +1,12 @@
 //! Typed answers: sent once, from any thread; a dropped one answers EIO.
 
 use crate::abi;
-use crate::channel::Responder;
+use crate::channel::{Link, Responder};
 use crate::codec::{
     attr_out, created_out, entry_out, file_lock_out, open_out, statfs_out, statx_out,
 };
 use crate::dir::{DirBuf, DirPlusBuf};
+use crate::ring::{Entry as RingEntry, Landing};
 use crate::types::*;
 use std::marker::PhantomData;
 use zerocopy::IntoBytes;
@@ -173,6 +174,17 @@ impl Reply<Data> {
             return self.err(Errno::EIO);
         }
         self.parts(data);
+    }
+
+    /// Memory from which an answer goes to the kernel without another copy, where there is any: what lies at its beginning,
+    /// to be given as the first slice. The caller is not let go while it exists, even if it is killed: only to be asked for
+    /// where the answer is waited for no longer than a disk needs.
+    pub fn landing(&self) -> Option<Landing> {
+        let responder = self.responder.as_ref()?;
+        match &responder.link {
+            Link::Ring(entry) => RingEntry::land(entry, responder.unique),
+            Link::Device(_) => None,
+        }
     }
 
     /// Answers with what `fill` puts into a page-aligned buffer of the size asked for. It returns the number of bytes;

@@ -25,6 +25,7 @@ mod thread;
 use crate::channel::Channel;
 use crate::cpus::Cpus;
 use crate::dying::Desk;
+pub use entry::Landing;
 pub(crate) use entry::{Entry, Message};
 use hub::Hub;
 use parking_lot::{Condvar, Mutex};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use client::{Data, FallocMode, OpenFile, OpenFlags, Whence};
+use client::{Data, FallocMode, OpenFile, OpenFlags, Place, Whence};
 use fuse::{
     CopyIn, CreateIn, Created, Errno, Open, OpenIn, ReadIn, ReleaseIn, Reply, Request, WriteData,
     WriteIn, open_flags,
@@ -23,6 +23,9 @@ use crate::handles::Handle;
 /// Writes from this size on are kept without a copy, bytes; smaller ones would hold a whole
 /// buffer each.
 const KEEP: usize = 256 << 10;
+
+/// Reads from which on a copy less is worth the trouble.
+const LANDING_FROM: u32 = 64 << 10;
 
 impl PinstripeFs {
     pub(crate) fn open_file(&self, req: &Request, node: u64, o: OpenIn) -> Result<Open, Errno> {
@@ -104,7 +107,9 @@ impl PinstripeFs {
     }
 
     pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {
-        let read = |h: Arc<Handle>| h.file.read_parts(r.offset, r.size.into()).map_err(errno);
+        let offer = || if r.size >= LANDING_FROM { reply.landing().map(Place::new) } else { None };
+        let read =
+            |h: Arc<Handle>| h.file.read_parts_to(r.offset, r.size.into(), &offer).map_err(errno);
         match self.handles.get(r.fh).and_then(read) {
             Ok(parts) => {
                 let slices: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();

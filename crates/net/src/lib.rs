@@ -47,6 +47,7 @@ mod link;
 mod local;
 mod message;
 mod parts;
+pub mod place;
 mod quiet_log;
 mod reader;
 mod server;

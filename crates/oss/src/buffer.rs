@@ -5,6 +5,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use net::place::{self, Place};
 use parking_lot::Mutex;
 
 /// Alignment of every buffer, in bytes; what O_DIRECT may ask for.
@@ -45,19 +46,36 @@ impl Drop for Aligned {
     }
 }
 
-/// A page-aligned buffer; goes back to the idle ones when dropped.
+/// Whose memory a buffer is.
+enum Memory {
+    /// Goes back to the idle ones.
+    Own(Option<Aligned>),
+    /// The reader's, in this process.
+    Callers(Place),
+}
+
+/// A page-aligned buffer.
 pub(crate) struct Buffer {
-    memory: Option<Aligned>,
+    memory: Memory,
     len: usize,
 }
 
 impl Buffer {
+    /// As `new`, in memory that the caller on this thread offers for the answer, if it does.
+    pub(crate) fn for_answer(len: usize) -> Buffer {
+        // Whole pages, as O_DIRECT wants them.
+        match place::offered(len.next_multiple_of(ALIGN)) {
+            Some(place) => Buffer { memory: Memory::Callers(place), len },
+            None => Buffer::new(len),
+        }
+    }
+
     /// A buffer of `len` bytes with any (initialised) content.
     pub(crate) fn new(len: usize) -> Buffer {
         let class = CLASSES.iter().position(|(size, _)| len <= *size);
         let idle = class.and_then(|c| IDLE[c].lock().pop());
         let memory = idle.unwrap_or_else(|| Aligned::new(class.map_or(len, |c| CLASSES[c].0)));
-        Buffer { memory: Some(memory), len }
+        Buffer { memory: Memory::Own(Some(memory)), len }
     }
     /// Cuts the buffer to its first `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
@@ -65,15 +83,21 @@ impl Buffer {
     }
     /// Changes the length, at most to the next multiple of [`ALIGN`].
     pub(crate) fn resize(&mut self, len: usize) {
-        let room = self.memory.as_ref().map_or(0, |m| m.layout.size());
+        let room = match &self.memory {
+            Memory::Own(memory) => memory.as_ref().map_or(0, |m| m.layout.size()),
+            Memory::Callers(place) => place.as_ref().len(),
+        };
         self.len = len.min(room);
     }
     /// The bytes, to change.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             // SAFETY: `len` is within the allocation, which is initialised and owned.
-            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.at.as_ptr(), self.len) },
-            None => &mut [],
+            Memory::Own(Some(m)) => unsafe {
+                std::slice::from_raw_parts_mut(m.at.as_ptr(), self.len)
+            },
+            Memory::Own(None) => &mut [],
+            Memory::Callers(place) => &mut place.as_mut()[..self.len],
         }
     }
 }
@@ -82,15 +106,17 @@ impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         match &self.memory {
             // SAFETY: as in `as_mut`.
-            Some(m) => unsafe { std::slice::from_raw_parts(m.at.as_ptr(), self.len) },
-            None => &[],
+            Memory::Own(Some(m)) => unsafe { std::slice::from_raw_parts(m.at.as_ptr(), self.len) },
+            Memory::Own(None) => &[],
+            Memory::Callers(place) => &place.as_ref()[..self.len],
         }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
+        let Memory::Own(memory) = &mut self.memory else { return };
+        let Some(memory) = memory.take() else { return };
         let Some(c) = CLASSES.iter().position(|(size, _)| *size == memory.layout.size()) else {
             return;
         };

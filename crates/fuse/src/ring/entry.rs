@@ -4,7 +4,7 @@
 //! it, and it copies in the context of the thread that submitted. Between a completion and the next submission the memory
 //! is ours: the thread that got the request copies it out, and whoever claims the answer, once, puts it here. The handler
 //! has nothing of the entry's, so where a caller is killed the entry is answered, and carries other requests, while the
-//! handler goes on.
+//! handler goes on; unless the handler asked for the payload to have an answer put there, as a [`Landing`].
 
 use super::hub::Hub;
 use crate::abi::{InHeader, OutHeader, ReadIn, RingEntInOut, WriteIn, op};
@@ -45,7 +45,9 @@ mod phase {
     pub(super) const ANSWERED: u64 = 4;
     /// It is here for the steward.
     pub(super) const LATE: u64 = 5;
-    pub(super) const BITS: u32 = 3;
+    /// Besides, the payload is the handler's, until it gives it back.
+    pub(super) const LANDING: u64 = 8;
+    pub(super) const BITS: u32 = 4;
 }
 
 /// The state of a request; numbers of requests count up from 1.
@@ -210,9 +212,22 @@ impl Entry {
         was.ok().map(|was| was - base)
     }
 
+    /// As `step`, of what is the same while the payload is the handler's.
+    fn advance(&self, unique: u64, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let landing = phase::LANDING;
+        self.step(unique, |now| to(now & !landing).map(|phase| phase | now & landing))
+    }
+
+    /// The payload, if nobody has answered; it is the handler's until it gives it back, and then, too, its killed caller
+    /// waits.
+    pub(crate) fn land(entry: &Arc<Entry>, unique: u64) -> Option<Landing> {
+        let running = |now| (now == phase::RUNNING).then_some(phase::RUNNING | phase::LANDING);
+        entry.step(unique, running).map(|_| Landing { entry: entry.clone(), unique })
+    }
+
     /// Puts the answer here; it goes to the kernel when the handler has returned. False: the request has an answer already.
     pub(crate) fn answer(entry: &Arc<Entry>, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
-        let claimed = entry.step(unique, |now| match now {
+        let claimed = entry.advance(unique, |now| match now {
             phase::RUNNING => Some(phase::CLAIMED),
             phase::DEFERRED => Some(phase::CLAIMED_LATE),
             _ => None,
@@ -240,12 +255,14 @@ impl Entry {
             tracing::warn!(unique, len, "an answer that is too long");
             return self.conclude(unique, -libc::EIO, 0);
         }
-        // SAFETY: there is one claim of a request, and nobody else uses the payload until the answer is handed in.
-        let mut place = unsafe { self.bytes_mut(PAGE, len) };
+        let mut to = self.base.as_ptr().wrapping_add(PAGE);
         for part in parts {
-            let (head, rest) = place.split_at_mut(part.len());
-            head.copy_from_slice(part);
-            place = rest;
+            if part.as_ptr() != to.cast_const() {
+                // SAFETY: within the payload, as was looked at above. There is one claim of a request, and nobody else
+                // writes to the payload until the answer is handed in; a part may be what landed there.
+                unsafe { std::ptr::copy(part.as_ptr(), to, part.len()) };
+            }
+            to = to.wrapping_add(part.len());
         }
         if len >= LARGE {
             self.large.store(true, Ordering::Relaxed);
@@ -264,11 +281,12 @@ impl Entry {
             self.bytes_mut(IN_OUT, size_of::<OutHeader>()).copy_from_slice(head.as_bytes());
             self.bytes_mut(RING, size_of::<RingEntInOut>()).copy_from_slice(about.as_bytes());
         }
-        let was = self.step(unique, |now| match now {
+        let was = self.advance(unique, |now| match now {
             phase::CLAIMED => Some(phase::ANSWERED),
             phase::CLAIMED_LATE => Some(phase::LATE),
             _ => None,
         });
+        // With a landing, who gives that back sees to it.
         if was == Some(phase::CLAIMED_LATE) {
             self.hub.late(self.clone());
         }
@@ -277,10 +295,17 @@ impl Entry {
     /// The handler has returned. False: its thread has no answer to hand in; the steward has, or will.
     pub(crate) fn returned(&self, unique: u64) -> bool {
         let was = self.step(unique, |now| match now {
-            phase::RUNNING => Some(phase::DEFERRED),
-            phase::CLAIMED => Some(phase::CLAIMED_LATE),
             phase::ANSWERED => Some(phase::ANSWERED),
-            _ => None,
+            now => {
+                let phase = match now & !phase::LANDING {
+                    phase::RUNNING => phase::DEFERRED,
+                    phase::CLAIMED => phase::CLAIMED_LATE,
+                    // Somebody still reads what is to be handed in.
+                    phase::ANSWERED => phase::LATE,
+                    _ => return None,
+                };
+                Some(phase | now & phase::LANDING)
+            }
         });
         was == Some(phase::ANSWERED)
     }
@@ -308,6 +333,39 @@ impl Entry {
         let payload = self.base.as_ptr().wrapping_add(PAGE);
         // SAFETY: the payload of this mapping, which nobody uses; it reads as zeros afterwards.
         unsafe { libc::madvise(payload.cast(), self.payload_len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The payload of an entry while it is the handler's, to have the answer put there.
+pub struct Landing {
+    entry: Arc<Entry>,
+    unique: u64,
+}
+
+impl AsRef<[u8]> for Landing {
+    /// Begins on a page boundary.
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: while it exists, nothing but the answer to its request is written to the payload, and not where that
+        // lies there already.
+        unsafe { self.entry.bytes(PAGE, self.entry.payload_len) }
+    }
+}
+
+impl AsMut<[u8]> for Landing {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: there is one landing of a request, and &mut self makes the access exclusive.
+        unsafe { self.entry.bytes_mut(PAGE, self.entry.payload_len) }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let landing = phase::LANDING;
+        let was =
+            self.entry.step(self.unique, |now| (now & landing != 0).then_some(now & !landing));
+        if was == Some(phase::LATE | landing) {
+            self.entry.hub.late(self.entry.clone());
+        }
     }
 }
 

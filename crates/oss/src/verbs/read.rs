@@ -43,7 +43,7 @@ impl Ost {
         if len == 0 {
             return Ok(nothing());
         }
-        let mut buffer = Buffer::new(len);
+        let mut buffer = if wait { Buffer::for_answer(len) } else { Buffer::new(len) };
         let done = if wait {
             self.fill(&object, req, &mut buffer)?
         } else {

@@ -198,3 +198,44 @@ fn the_kernel_is_told_the_two_places() {
     assert_eq!((vecs[0].iov_base, vecs[0].iov_len), (base, 288));
     assert_eq!((vecs[1].iov_base, vecs[1].iov_len), (base.wrapping_byte_add(4096), 65536));
 }
+
+#[test]
+fn what_landed_is_not_copied_and_not_handed_in_while_somebody_has_it() {
+    for kept in [false, true] {
+        let b = Bench::new();
+        b.kernel_puts(15, 40 + 40, &[0; 40], &[]);
+        b.entry.receive(&mut Vec::new()).ok().unwrap();
+        let mut landing = Entry::land(&b.entry, 77).unwrap();
+        assert!(Entry::land(&b.entry, 77).is_none(), "one at a time");
+        assert!(!Entry::take_over(&b.entry, 77, -libc::EINTR), "the payload is in use");
+        landing.as_mut()[..4].copy_from_slice(b"land");
+        assert!(Entry::answer(&b.entry, 77, 0, &[&landing.as_ref()[..4], b"ed"]));
+        let landing = kept.then_some(landing);
+        assert_eq!(b.entry.returned(77), !kept);
+        assert!(b.hub.take_late().is_empty());
+        drop(landing);
+        assert_eq!(b.hub.take_late().len(), usize::from(kept));
+        assert_eq!(b.kernel_finds().1, b"landed");
+    }
+}
+
+#[test]
+fn a_landing_that_is_not_used_changes_nothing() {
+    let b = Bench::new();
+    b.kernel_puts(15, 40 + 40, &[0; 40], &[]);
+    b.entry.receive(&mut Vec::new()).ok().unwrap();
+    drop(Entry::land(&b.entry, 77).unwrap());
+    assert!(Entry::answer(&b.entry, 77, 0, &[b"elsewhere"]));
+    assert!(Entry::land(&b.entry, 77).is_none(), "answered");
+    assert!(b.entry.returned(77));
+    assert_eq!(b.kernel_finds().1, b"elsewhere");
+    // The handler left it to somebody else, and that one's answer comes first.
+    b.kernel_puts_as(79, 15, 40 + 40, &[0; 40], &[]);
+    b.entry.receive(&mut Vec::new()).ok().unwrap();
+    let landing = Entry::land(&b.entry, 79).unwrap();
+    assert!(!b.entry.returned(79));
+    assert!(Entry::answer(&b.entry, 79, 0, &[b"late"]));
+    assert!(b.hub.take_late().is_empty());
+    drop(landing);
+    assert_eq!(b.hub.take_late().len(), 1);
+}
