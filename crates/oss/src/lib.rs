@@ -12,6 +12,7 @@ mod boot;
 mod buffer;
 mod cache;
 pub mod check;
+mod device;
 pub mod fences;
 mod files;
 mod flush;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use parking_lot::{Mutex, RwLock};
 use proto::Errno;
 use proto::layout::ObjectId;
-use rustix::fs::{FlockOperation, OFlags, flock, syncfs};
+use rustix::fs::{FlockOperation, OFlags, flock, fstat, syncfs};
 
 use crate::boot::{BOOT, Boot};
 use crate::cache::Cache;
+use crate::device::Device;
 use crate::fences::{FENCES, Fences};
 use crate::files::{Dir, OBJECTS};
 use crate::flush::{Flusher, Note, run};
@@ -85,6 +86,7 @@ pub struct Ost {
     pub(crate) counters: Counters,
     pub(crate) count: AtomicI64,
     direct_write_min: AtomicUsize,
+    pub(crate) device: Arc<Device>,
     verifier: AtomicU64,
     storing_verifier: Mutex<()>,
     machine: [u8; 16],
@@ -139,8 +141,10 @@ impl Ost {
         let record = Verifier { verifier, machine };
         root.replace(VERIFIER, &record.to_bytes()).map_err(fail)?;
         let direct_write_min = AtomicUsize::new(options.direct_write_min);
+        let device = Device::of(fstat(&objects).map_err(fail)?.st_dev);
         let ost = Arc::new(Ost {
             direct_write_min,
+            device,
             label,
             name,
             path: path.to_path_buf(),
@@ -257,6 +261,14 @@ impl Ost {
     /// Changes [`Ost::direct_write_min`] for the writes to come.
     pub fn set_direct_write_min(&self, bytes: usize) {
         self.direct_write_min.store(bytes, Ordering::Relaxed);
+    }
+    /// Bytes of large reads that its device is asked for at a time; the others wait.
+    pub fn reads_in_flight(&self) -> u64 {
+        self.device.reads_max()
+    }
+    /// Changes [`Ost::reads_in_flight`], for all targets of the process on this device.
+    pub fn set_reads_in_flight(&self, bytes: u64) {
+        self.device.set_reads_max(bytes);
     }
     /// Counters since it was opened.
     pub fn stats(&self) -> Stats {

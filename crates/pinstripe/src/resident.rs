@@ -111,6 +111,10 @@ impl Inside for Resident {
 
 /// Parameter of an OST: writes from this size on go past its page cache, KiB; 0: none does.
 const DIRECT_WRITE_MIN: &str = "direct_write_min_kb";
+/// Parameter of an OST: KiB of large reads that its device is asked for at a time.
+const READS_IN_FLIGHT: &str = "reads_in_flight_kb";
+/// Least and most of it: one read is always under way.
+const READS_IN_FLIGHT_RANGE: (u32, u32) = (64, 1 << 20);
 /// Parameter of an MDT: how long a client may take to give back a lease before it is evicted, seconds.
 const RECALL_TIMEOUT: &str = "recall_timeout_s";
 /// Shortest and longest of them: clients that are cut off believe what they have for 18 seconds.
@@ -134,6 +138,15 @@ impl Resident {
             (DIRECT_WRITE_MIN, _, Some(ost)) => {
                 let kb = number(name, value, (0, proto::MAX_BULK >> 10), "KiB");
                 let set = |kb: u32| ost.set_direct_write_min((kb as usize) << 10);
+                Some(kb.map(|kb| {
+                    if apply {
+                        set(kb)
+                    }
+                }))
+            }
+            (READS_IN_FLIGHT, _, Some(ost)) => {
+                let kb = number(name, value, READS_IN_FLIGHT_RANGE, "KiB");
+                let set = |kb: u32| ost.set_reads_in_flight(u64::from(kb) << 10);
                 Some(kb.map(|kb| {
                     if apply {
                         set(kb)
@@ -167,9 +180,14 @@ impl Resident {
             for target in node.targets() {
                 let name = target.name();
                 if let Some(ost) = target.ost() {
-                    let value = (ost.direct_write_min() >> 10).to_string();
-                    let name = format!("{name}.{DIRECT_WRITE_MIN}");
-                    all.push(Param { name, value, writable: true });
+                    for (parameter, bytes) in [
+                        (DIRECT_WRITE_MIN, ost.direct_write_min() as u64),
+                        (READS_IN_FLIGHT, ost.reads_in_flight()),
+                    ] {
+                        let (name, value) =
+                            (format!("{name}.{parameter}"), (bytes >> 10).to_string());
+                        all.push(Param { name, value, writable: true });
+                    }
                 }
                 if let Some(mdt) = target.mdt() {
                     let value = mdt.recall_timeout().as_secs().to_string();

@@ -12,6 +12,9 @@ use crate::object::Object;
 use crate::ost::{Ost, errno};
 use crate::stats::{Verb, add};
 
+/// Reads past the page cache wait for their turn at the device from this size on, bytes.
+const QUEUED: usize = 64 << 10;
+
 impl Ost {
     /// Reads a range; short at the object's end, empty when there is no object.
     ///
@@ -79,7 +82,10 @@ impl Ost {
         {
             // Whole pages are asked for; the kernel cuts the answer at the file's end.
             buffer.resize(want.next_multiple_of(ALIGN));
-            let got = read_once(fd, buffer.as_mut(), req.offset);
+            let got = {
+                let _turn = (want >= QUEUED).then(|| self.device.turn(want as u64));
+                read_once(fd, buffer.as_mut(), req.offset)
+            };
             buffer.resize(want);
             if matches!(got, Ok(n) if n >= want) {
                 return Ok(want);

@@ -284,6 +284,7 @@ fn parameters_of_targets_are_set_within_their_range() {
     for (name, value, wrong) in [
         ("MDT0000.recall_timeout_s", "45", ["19", "601", "soon"]),
         ("OST0000.direct_write_min_kb", "512", ["4097", "-1", "1k"]),
+        ("OST0000.reads_in_flight_kb", "4096", ["63", "1048577", "8M"]),
     ] {
         let before = get(name);
         for wrong in wrong {
