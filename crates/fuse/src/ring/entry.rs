@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const PAGE: usize = 4096;
+/// What the payload is aligned to: a huge page of most machines. Elsewhere nothing is lost but addresses.
+const HUGE: usize = 2 << 20;
 /// Places within the page of headers: struct fuse_uring_req_header, then what is our own.
 const IN_OUT: usize = 0;
 const OP_IN: usize = 128;
@@ -60,12 +62,17 @@ pub(crate) struct Entry {
     pub(crate) id: usize,
     /// The CPU whose requests come in it.
     pub(crate) queue: usize,
+    /// What was mapped, and how much.
+    mapped: (NonNull<u8>, usize),
+    /// The page of headers, just before the payload.
     base: NonNull<u8>,
     payload_len: usize,
     state: AtomicU64,
     node: AtomicU64,
     /// The payload has been large since its memory was last given back.
     large: AtomicBool,
+    /// The payload is to lie in huge pages.
+    huge: AtomicBool,
     hub: Arc<Hub>,
 }
 
@@ -90,26 +97,33 @@ impl Entry {
         payload_len: usize,
         hub: &Arc<Hub>,
     ) -> io::Result<Entry> {
-        let len = PAGE + payload_len;
+        // Somewhere in it begins a huge page that follows a page and precedes the whole payload.
+        let room = payload_len.next_multiple_of(HUGE);
+        let len = HUGE + room;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         // A child has no use for it, and must not make us copy it. Best effort.
         // SAFETY: the range just mapped.
-        unsafe { libc::madvise(base, len, libc::MADV_DONTFORK) };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
+        let at: NonNull<u8> = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let skipped = (at.addr().get() + PAGE).next_multiple_of(HUGE) - PAGE - at.addr().get();
+        // SAFETY: less than HUGE, so within the mapping.
+        let base = unsafe { at.add(skipped) };
         Ok(Entry {
             id,
             queue,
+            mapped: (at, len),
             base,
             payload_len,
             state: AtomicU64::new(0),
             node: AtomicU64::new(0),
             large: AtomicBool::new(false),
+            huge: AtomicBool::new(false),
             hub: hub.clone(),
         })
     }
@@ -222,7 +236,12 @@ impl Entry {
     /// waits.
     pub(crate) fn land(entry: &Arc<Entry>, unique: u64) -> Option<Landing> {
         let running = |now| (now == phase::RUNNING).then_some(phase::RUNNING | phase::LANDING);
-        entry.step(unique, running).map(|_| Landing { entry: entry.clone(), unique })
+        entry.step(unique, running)?;
+        if !entry.huge.swap(true, Ordering::Relaxed) {
+            entry.advise(libc::MADV_HUGEPAGE);
+        }
+        entry.large.store(true, Ordering::Relaxed);
+        Some(Landing { entry: entry.clone(), unique })
     }
 
     /// Puts the answer here; it goes to the kernel when the handler has returned. False: the request has an answer already.
@@ -330,9 +349,21 @@ impl Entry {
     /// Gives the payload's memory back. Only by the thread that submitted the entry: the kernel copies in its context.
     pub(crate) fn trim(&self) {
         self.large.store(false, Ordering::Relaxed);
-        let payload = self.base.as_ptr().wrapping_add(PAGE);
-        // SAFETY: the payload of this mapping, which nobody uses; it reads as zeros afterwards.
-        unsafe { libc::madvise(payload.cast(), self.payload_len, libc::MADV_DONTNEED) };
+        self.huge.store(false, Ordering::Relaxed);
+        self.advise(libc::MADV_NOHUGEPAGE);
+    }
+
+    /// Empties the payload, and says what pages it is to get. The disk then finds a large answer's place in one piece, not in
+    /// more pieces than it takes at a time. Best effort.
+    fn advise(&self, pages: libc::c_int) {
+        let payload = self.base.as_ptr().wrapping_add(PAGE).cast();
+        let len = self.payload_len.next_multiple_of(HUGE);
+        // SAFETY: the payload of this mapping, which nobody uses, and what is left of its last huge page; it reads as zeros
+        // afterwards.
+        unsafe {
+            libc::madvise(payload, len, libc::MADV_DONTNEED);
+            libc::madvise(payload, len, pages);
+        }
     }
 }
 
@@ -372,7 +403,7 @@ impl Drop for Landing {
 impl Drop for Entry {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`, unmapped once; the session keeps entries until the kernel has let go of them.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE + self.payload_len) };
+        unsafe { libc::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
     }
 }
 
