@@ -111,7 +111,7 @@ impl State {
         match ring.start(&server) {
             // Unmounted already; the device says so too.
             Err(e) if e.raw_os_error().is_some_and(|errno| ring::is_end(-errno)) => Ok(()),
-            Err(e) if self.wish == IoUring::On => Err(e),
+            Err(e) if self.wish == IoUring::On || e.kind() == io::ErrorKind::OutOfMemory => Err(e),
             Err(e) => {
                 tracing::warn!("requests come through /dev/fuse, not io_uring: {e}");
                 Ok(())

@@ -51,12 +51,15 @@ fn live(ring: &Arc<Ring>, server: &Arc<dyn Serve>, tell: &SyncSender<io::Result<
 
 /// The first entry of each queue makes the ring live; errors of later ones cost only themselves.
 fn offer_all(ring: &Arc<Ring>) -> io::Result<Port> {
-    let mut port = Port::new(ring.channel.raw_fd(), SLOTS, COMPLETIONS)?;
+    let mut port = Port::new(ring.channel.raw_fd(), SLOTS, COMPLETIONS).map_err(|e| own(&e))?;
     // Taken in turn, so that the steward's entries are the last to be used.
     for round in 0..ring.per_queue {
         for queue in 0..ring.queues.len() {
-            let entry = ring.new_entry(queue)?;
-            port.register(&entry)?;
+            match ring.new_entry(queue) {
+                Ok(entry) => port.register(&entry)?,
+                Err(e) if round == 0 => return Err(own(&e)),
+                Err(e) => tracing::warn!("fewer entries than wanted: {e}"),
+            }
         }
         port.submit()?;
         if round == 0
@@ -67,6 +70,12 @@ fn offer_all(ring: &Arc<Ring>) -> io::Result<Port> {
     }
     port.listen(ring.hub.bell())?;
     Ok(port)
+}
+
+/// No refusal of the kernel's, after which that would go on with the device; it waits for the ring.
+fn own(e: &io::Error) -> io::Error {
+    let text = format!("no memory for io_uring ({e}); mount with -o io_uring=off to do without");
+    io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
 fn work(ring: &Arc<Ring>, server: &Arc<dyn Serve>, port: &mut Port) -> io::Result<()> {

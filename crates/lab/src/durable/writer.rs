@@ -23,13 +23,15 @@ const MAX_OFFSET: u64 = 200_000;
 const MAX_LEN: u64 = 90_000;
 
 /// Errors that say "the file system is going away", not "the file system is wrong".
-const GOING_AWAY: [i32; 14] = [
+const GOING_AWAY: [i32; 15] = [
     libc::EIO,
     libc::ENOTCONN,
     libc::ETIMEDOUT,
     libc::ECONNREFUSED,
     libc::ECONNRESET,
     libc::ECONNABORTED,
+    // The same where requests come through io_uring.
+    libc::ECANCELED,
     libc::ESHUTDOWN,
     libc::EHOSTDOWN,
     libc::ENODEV,
