@@ -106,8 +106,9 @@ impl Setup {
         let session = mgs::connect(&self.endpoint, "MGS", self.key.as_ref(), self.wait)?;
         let config = mgs::fetch(&session)?;
         session.close();
-        let socket =
-            places::socket(&Env::real().runtime()?, &format!("{}.sock", std::process::id()))?;
+        let runtime = Env::real().runtime()?;
+        places::sweep_sockets(&runtime);
+        let socket = places::socket(&runtime, &format!("{}.sock", std::process::id()))?;
         let server = Server::new(ServerOptions { shards: 1, ..ServerOptions::default() });
         let resident = Arc::new(self.resident(&socket));
         server.add(Control::new(resident.clone())?);

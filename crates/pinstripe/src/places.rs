@@ -163,9 +163,68 @@ pub fn socket(dir: &Path, name: &str) -> Outcome<PathBuf> {
     Ok(far)
 }
 
+/// Sockets of this age, in seconds, have somebody listening, or nobody will.
+const SOCKET_SETTLED: u64 = 60;
+
+/// Removes the sockets `PID.sock` in `dir` that killed processes left behind: nobody listens on them. Best effort.
+pub fn sweep_sockets(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_suffix(".sock"));
+        if pid.is_none_or(|pid| pid.parse::<u32>().is_err()) {
+            continue;
+        }
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+        if age.is_some_and(|age| age.as_secs() >= SOCKET_SETTLED) && is_deserted(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A socket on which nobody listens, in whatever namespace of processes.
+fn is_deserted(socket: &Path) -> bool {
+    let refused = std::io::ErrorKind::ConnectionRefused;
+    std::os::unix::net::UnixStream::connect(socket).is_err_and(|e| e.kind() == refused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn only_old_sockets_of_mounts_without_a_listener_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let alive = UnixListener::bind(path("10.sock")).unwrap();
+        for name in ["11.sock", "12.sock", "pinstripe.sock", "0a1b-9.sock"] {
+            drop(UnixListener::bind(path(name)).unwrap());
+        }
+        std::fs::write(path("13.sock"), b"no socket").unwrap();
+        std::fs::write(path("x.json"), b"{}").unwrap();
+        let old = SystemTime::now() - Duration::from_secs(2 * SOCKET_SETTLED);
+        for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
+            if entry.file_name() != "12.sock" {
+                let time = rustix::fs::Timespec {
+                    tv_sec: old.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64,
+                    tv_nsec: 0,
+                };
+                let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+                let flags = rustix::fs::AtFlags::empty();
+                rustix::fs::utimensat(rustix::fs::CWD, entry.path(), &times, flags).unwrap();
+            }
+        }
+        sweep_sockets(dir.path());
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        // Connecting to a plain file is refused as well; it is no loss, but a name of ours.
+        let kept = ["0a1b-9.sock", "10.sock", "12.sock", "pinstripe.sock", "x.json"];
+        assert_eq!(left, kept);
+        drop(alive);
+    }
 
     #[test]
     fn defaults_follow_the_environment() {
