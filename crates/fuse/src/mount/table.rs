@@ -69,13 +69,33 @@ pub fn inspect(path: &Path) -> io::Result<MountState> {
     if !entry.is_fuse() {
         return Ok(MountState::Other(entry));
     }
-    Ok(match probe(entry.mountpoint.clone())? {
+    let mut answer = probe(entry.mountpoint.clone())?;
+    for _ in 0..ENDING_TRIES {
+        if !is_ending(answer.as_ref()) {
+            break;
+        }
+        std::thread::sleep(ENDING_PAUSE);
+        answer = probe(entry.mountpoint.clone())?;
+    }
+    Ok(match answer {
         Some(Ok(())) => MountState::Alive(entry),
         Some(Err(e)) if e.raw_os_error() == Some(libc::ENOTCONN) => MountState::Dead(entry),
+        answer @ Some(Err(_)) if is_ending(answer.as_ref()) => MountState::Dead(entry),
         // Any other answer came from a daemon.
         Some(Err(_)) => MountState::Alive(entry),
         None => MountState::Unresponsive(entry),
     })
+}
+
+/// How often, and after what pause, is a mount asked again whose daemon is just ending.
+const ENDING_TRIES: u32 = 100;
+const ENDING_PAUSE: Duration = Duration::from_millis(20);
+
+/// The kernel gave the request up because the daemon is on its way out: by the device it says ECONNABORTED, by io_uring
+/// ECANCELED, and takes requests a moment longer.
+fn is_ending(answer: Option<&io::Result<()>>) -> bool {
+    let error = answer.and_then(|a| a.as_ref().err()).and_then(io::Error::raw_os_error);
+    matches!(error, Some(libc::ECANCELED | libc::ECONNABORTED))
 }
 
 /// Takes dead FUSE mounts off `path`; true if there were any. Leaves live and other mounts alone.
