@@ -8,7 +8,8 @@ use proto::{Attr, Layout};
 
 use crate::OpenFile;
 
-/// Asked, at most once, for memory in which a read's bytes may come to lie; only where nothing is waited for but a disk.
+/// Asked for memory in which a read's bytes may come to lie, again only after it was given back; and only where nothing is
+/// waited for but a disk.
 pub type Offer<'a> = &'a dyn Fn() -> Option<net::place::Place>;
 
 /// What [`Client::create`] did.

@@ -59,14 +59,16 @@ impl Desk {
         if call.answered || call.since.elapsed() < PERIOD || !dying(call.pid) {
             return;
         }
-        call.answered = true;
         tracing::debug!(unique = call.unique, pid = call.pid, "a caller was killed while it waits");
         // Refused where the handler was faster, or the mount is gone.
         let error = -Errno::EINTR.get();
-        match &call.link {
-            Link::Device(channel) => drop(channel.send(call.unique, error, &[])),
-            Link::Ring(entry) => drop(Entry::take_over(entry, call.unique, error)),
-        }
+        call.answered = match &call.link {
+            Link::Device(channel) => {
+                let _ = channel.send(call.unique, error, &[]);
+                true
+            }
+            Link::Ring(entry) => Entry::take_over(entry, call.unique, error),
+        };
     }
 }
 

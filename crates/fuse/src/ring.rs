@@ -45,6 +45,9 @@ pub const RING_ENTRIES: usize = 512;
 /// Most entries of a session, those of waiting requests included.
 pub const RING_ENTRIES_MAX: usize = 16_384;
 
+/// Handlers, and so threads, that go on after their killed callers were let go; further callers wait for theirs.
+pub const RING_ABANDONED_MAX: usize = 256;
+
 /// What runs the handlers.
 pub(crate) trait Serve: Send + Sync {
     /// The place of a thread that calls `serve`, until it leaves.

@@ -171,8 +171,9 @@ pub fn sweep_sockets(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_suffix(".sock"));
-        if pid.is_none_or(|pid| pid.parse::<u32>().is_err()) {
+        let pid = name.to_str().and_then(|name| name.strip_suffix(".sock")?.parse::<u32>().ok());
+        // A process that lives is not bothered with a connection.
+        if pid.is_none_or(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
             continue;
         }
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
@@ -198,15 +199,17 @@ mod tests {
     fn only_old_sockets_of_mounts_without_a_listener_are_swept() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let alive = UnixListener::bind(path("10.sock")).unwrap();
-        for name in ["11.sock", "12.sock", "pinstripe.sock", "0a1b-9.sock"] {
+        // Beyond the largest number of a process. One listens in another namespace.
+        let listens = UnixListener::bind(path("5000010.sock")).unwrap();
+        let alive = format!("{}.sock", std::process::id());
+        for name in ["5000011.sock", "5000012.sock", "pinstripe.sock", "0a1b-9.sock", &alive] {
             drop(UnixListener::bind(path(name)).unwrap());
         }
-        std::fs::write(path("13.sock"), b"no socket").unwrap();
+        std::fs::write(path("5000013.sock"), b"no socket").unwrap();
         std::fs::write(path("x.json"), b"{}").unwrap();
         let old = SystemTime::now() - Duration::from_secs(2 * SOCKET_SETTLED);
         for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
-            if entry.file_name() != "12.sock" {
+            if entry.file_name() != "5000012.sock" {
                 let time = rustix::fs::Timespec {
                     tv_sec: old.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64,
                     tv_nsec: 0,
@@ -217,13 +220,14 @@ mod tests {
             }
         }
         sweep_sockets(dir.path());
-        let mut left: Vec<_> =
-            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        // Connecting to a plain file is refused as well; it is no loss, but a name of ours.
-        let kept = ["0a1b-9.sock", "10.sock", "12.sock", "pinstripe.sock", "x.json"];
-        assert_eq!(left, kept);
-        drop(alive);
+        let left = |name: &str| path(name).exists();
+        for kept in ["5000010.sock", "5000012.sock", "pinstripe.sock", "0a1b-9.sock", "x.json"] {
+            assert!(left(kept), "{kept}");
+        }
+        assert!(left(&alive) && !left("5000011.sock"));
+        // A plain file refuses connections as well; the name is ours.
+        assert!(!left("5000013.sock"));
+        drop(listens);
     }
 
     #[test]

@@ -134,34 +134,25 @@ impl Resident {
         let (target, parameter) = name.split_once('.')?;
         let targets = self.node.as_ref()?.targets();
         let target = targets.iter().find(|t| t.name() == target)?;
+        let set = |range, unit, set: &dyn Fn(u32)| {
+            let found = number(name, value, range, unit);
+            Some(found.map(|n| {
+                if apply {
+                    set(n);
+                }
+            }))
+        };
         match (parameter, target.mdt(), target.ost()) {
             (DIRECT_WRITE_MIN, _, Some(ost)) => {
-                let kb = number(name, value, (0, proto::MAX_BULK >> 10), "KiB");
-                let set = |kb: u32| ost.set_direct_write_min((kb as usize) << 10);
-                Some(kb.map(|kb| {
-                    if apply {
-                        set(kb)
-                    }
-                }))
+                let most = proto::MAX_BULK >> 10;
+                set((0, most), "KiB", &|kb| ost.set_direct_write_min((kb as usize) << 10))
             }
-            (READS_IN_FLIGHT, _, Some(ost)) => {
-                let kb = number(name, value, READS_IN_FLIGHT_RANGE, "KiB");
-                let set = |kb: u32| ost.set_reads_in_flight(u64::from(kb) << 10);
-                Some(kb.map(|kb| {
-                    if apply {
-                        set(kb)
-                    }
-                }))
-            }
-            (RECALL_TIMEOUT, Some(mdt), _) => {
-                let seconds = number(name, value, RECALL_TIMEOUT_RANGE, "seconds");
-                let set = |s: u32| mdt.set_recall_timeout(Duration::from_secs(s.into()));
-                Some(seconds.map(|s| {
-                    if apply {
-                        set(s)
-                    }
-                }))
-            }
+            (READS_IN_FLIGHT, _, Some(ost)) => set(READS_IN_FLIGHT_RANGE, "KiB", &|kb| {
+                ost.set_reads_in_flight(u64::from(kb) << 10);
+            }),
+            (RECALL_TIMEOUT, Some(mdt), _) => set(RECALL_TIMEOUT_RANGE, "seconds", &|s| {
+                mdt.set_recall_timeout(Duration::from_secs(s.into()));
+            }),
             _ => None,
         }
     }

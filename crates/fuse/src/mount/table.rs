@@ -80,7 +80,6 @@ pub fn inspect(path: &Path) -> io::Result<MountState> {
     Ok(match answer {
         Some(Ok(())) => MountState::Alive(entry),
         Some(Err(e)) if e.raw_os_error() == Some(libc::ENOTCONN) => MountState::Dead(entry),
-        answer @ Some(Err(_)) if is_ending(answer.as_ref()) => MountState::Dead(entry),
         // Any other answer came from a daemon.
         Some(Err(_)) => MountState::Alive(entry),
         None => MountState::Unresponsive(entry),

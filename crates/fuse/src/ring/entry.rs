@@ -257,12 +257,17 @@ impl Entry {
         claimed.is_some()
     }
 
-    /// Answers in the handler's place while that runs, with an error. False: there is an answer.
+    /// Answers in the handler's place while that runs, with an error. False: there is an answer, or too many handlers go on
+    /// in this way.
     pub(crate) fn take_over(entry: &Arc<Entry>, unique: u64, error: i32) -> bool {
+        if !entry.hub.abandon() {
+            return false;
+        }
         let running = |now| (now == phase::RUNNING).then_some(phase::CLAIMED_LATE);
         let claimed = entry.step(unique, running);
-        if claimed.is_some() {
-            entry.fill(unique, error, &[]);
+        match claimed {
+            Some(_) => entry.fill(unique, error, &[]),
+            None => entry.hub.abandoned_less(),
         }
         claimed.is_some()
     }
@@ -311,7 +316,7 @@ impl Entry {
         }
     }
 
-    /// The handler has returned. False: its thread has no answer to hand in; the steward has, or will.
+    /// The handler has returned, once. False: its thread has no answer to hand in; the steward has, or will.
     pub(crate) fn returned(&self, unique: u64) -> bool {
         let was = self.step(unique, |now| match now {
             phase::ANSWERED => Some(phase::ANSWERED),
@@ -326,6 +331,10 @@ impl Entry {
                 Some(phase | now & phase::LANDING)
             }
         });
+        if was.is_none() {
+            // Only `take_over` goes on without the handler's return.
+            self.hub.abandoned_less();
+        }
         was == Some(phase::ANSWERED)
     }
 

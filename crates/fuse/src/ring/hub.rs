@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Tells the steward's thread of work.
 pub(crate) struct Hub {
@@ -13,6 +14,8 @@ pub(crate) struct Hub {
     /// An eventfd; the steward's ring reads it.
     bell: OwnedFd,
     late: Mutex<Late>,
+    /// Handlers that go on without an entry.
+    abandoned: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -30,7 +33,8 @@ impl Hub {
         }
         // SAFETY: just made, owned by nobody else.
         let bell = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Hub { shared, bell, late: Mutex::default() })
+        let abandoned = AtomicUsize::new(0);
+        Ok(Hub { shared, bell, late: Mutex::default(), abandoned })
     }
 
     pub(crate) fn bell(&self) -> RawFd {
@@ -42,6 +46,17 @@ impl Hub {
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight bytes are read. The counter cannot get full in practice, so this does not block.
         unsafe { libc::write(self.bell(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Counts a handler that is to go on without its entry; false: there are [`super::RING_ABANDONED_MAX`].
+    pub(crate) fn abandon(&self) -> bool {
+        let more = |n| (n < super::RING_ABANDONED_MAX).then_some(n + 1);
+        self.abandoned.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One of them was not, or has returned.
+    pub(crate) fn abandoned_less(&self) {
+        self.abandoned.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Has the steward hand in an answer that came after its handler had returned.

@@ -88,9 +88,9 @@ fn a_request_is_answered_once_and_its_entry_handed_in_once() {
         }
         assert!(!Entry::answer(&b.entry, 77, 0, &[b"late"]));
         assert!(!Entry::take_over(&b.entry, 77, -libc::EINTR));
-        assert!(!b.entry.returned(77));
         assert_eq!(late(&b), 0);
     }
+    assert!(!b.entry.returned(77));
     assert!(Entry::answer(&b.entry, 79, 0, &[b"next"]));
     assert!(b.entry.returned(79));
     assert_eq!((late(&b), b.kernel_finds().1), (0, b"next".to_vec()));
@@ -104,6 +104,25 @@ fn a_request_is_answered_once_and_its_entry_handed_in_once() {
     assert!(!Entry::answer(&b.entry, 77, 0, &[b"twice"]));
     assert!(b.entry.returned(77));
     assert_eq!((late(&b), b.kernel_finds().1), (0, b"fine".to_vec()));
+}
+
+#[test]
+fn so_many_handlers_go_on_alone_and_no_more() {
+    let (b, max) = (Bench::new(), crate::ring::RING_ABANDONED_MAX as u64);
+    let request = |unique| {
+        b.kernel_puts_as(unique, 33, 40, &[], &[]);
+        b.entry.receive(&mut Vec::new()).ok().unwrap();
+    };
+    for unique in 1..=max {
+        request(unique);
+        assert!(Entry::take_over(&b.entry, unique, -libc::EINTR));
+        assert!(!Entry::take_over(&b.entry, unique, -libc::EINTR), "once");
+    }
+    request(max + 1);
+    assert!(!Entry::take_over(&b.entry, max + 1, -libc::EINTR));
+    assert!(!b.entry.returned(1), "one of them has returned");
+    assert!(Entry::take_over(&b.entry, max + 1, -libc::EINTR));
+    assert_eq!(b.hub.take_late().len() as u64, max + 1);
 }
 
 /// Whichever comes first of the answer, the one in its place and the handler's return, on threads of their own: one answer,
