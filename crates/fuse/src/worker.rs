@@ -219,6 +219,7 @@ impl State {
             // Who waits beside the only asker's request is the kernel, with what it has to say of it.
             let patience = if near.stays() { BLOCKED } else { SLOW };
             let slow = len >= LARGE || start.elapsed() >= patience;
+            buf.suit(len);
             self.readers.completed(slow, || channel.pending());
             if !self.readers.read_on() {
                 return Ok(());

@@ -8,18 +8,17 @@
 
 use super::hub::Hub;
 use crate::abi::{InHeader, OutHeader, ReadIn, RingEntInOut, WriteIn, op};
-use crate::buf::AlignedBuf;
+use crate::buf::{AlignedBuf, HUGE};
 use crate::channel::Shared;
 use crate::parse::{Malformed, Parsed};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const PAGE: usize = 4096;
-/// What the payload is aligned to: a huge page of most machines. Elsewhere nothing is lost but addresses.
-const HUGE: usize = 2 << 20;
 /// Places within the page of headers: struct fuse_uring_req_header, then what is our own.
 const IN_OUT: usize = 0;
 const OP_IN: usize = 128;
@@ -193,7 +192,7 @@ impl Entry {
             unsafe { (self.bytes(OP_IN, fixed_len), self.bytes(PAGE, payload_len)) };
         if header.opcode == op::WRITE && fixed_len == size_of::<WriteIn>() {
             let fixed = fixed.try_into().map_err(|_| Malformed)?;
-            let mut data = self.shared().pool.get();
+            let mut data = self.shared().pool.get_for(payload_len);
             data.set_len(payload_len);
             if data.len() != payload_len {
                 return Err(Malformed);
@@ -355,8 +354,9 @@ impl Entry {
         self.large.load(Ordering::Relaxed)
     }
 
-    /// Gives the payload's memory back. Only by the thread that submitted the entry: the kernel copies in its context.
-    pub(crate) fn trim(&self) {
+    /// Gives the payload's memory back, and if no entry carried large data for so long what such data was copied to. Only by the thread that submitted the entry: the kernel copies in its context.
+    pub(crate) fn trim(&self, quiet: Duration) {
+        self.shared().pool.trim_huge(quiet);
         self.large.store(false, Ordering::Relaxed);
         self.huge.store(false, Ordering::Relaxed);
         self.advise(libc::MADV_NOHUGEPAGE);

@@ -106,7 +106,7 @@ fn exchange(port: &mut Port, entry: &Entry) -> std::io::Result<i32> {
         port.wait(large.then_some(TRIM_AFTER))?;
         match port.next() {
             Some((_, result)) => return Ok(result),
-            None if large => entry.trim(),
+            None if large => entry.trim(TRIM_AFTER),
             None => {}
         }
     }

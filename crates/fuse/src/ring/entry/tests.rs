@@ -202,7 +202,7 @@ fn a_trimmed_payload_is_empty_and_usable() {
     b.kernel_puts(1, 40 + 65536, &[], &[1; 65536]);
     b.entry.receive(&mut Vec::new()).ok().unwrap();
     assert!(b.entry.is_large());
-    b.entry.trim();
+    b.entry.trim(Duration::ZERO);
     assert!(!b.entry.is_large());
     // SAFETY: nobody else uses the entry now.
     assert!(unsafe { b.entry.bytes(PAGE, 65536) }.iter().all(|&byte| byte == 0));
