@@ -198,6 +198,10 @@ impl Entry {
                 return Err(Malformed);
             }
             data.copy_from_slice(payload);
+            if payload_len >= self.payload_len / 2 {
+                // It was copied out, and the next to come may well be as large.
+                self.use_huge();
+            }
             return Ok(Message::Write(header, fixed, data));
         }
         plain.clear();
@@ -236,9 +240,7 @@ impl Entry {
     pub(crate) fn land(entry: &Arc<Entry>, unique: u64) -> Option<Landing> {
         let running = |now| (now == phase::RUNNING).then_some(phase::RUNNING | phase::LANDING);
         entry.step(unique, running)?;
-        if !entry.huge.swap(true, Ordering::Relaxed) {
-            entry.advise(libc::MADV_HUGEPAGE);
-        }
+        entry.use_huge();
         entry.large.store(true, Ordering::Relaxed);
         Some(Landing { entry: entry.clone(), unique })
     }
@@ -354,7 +356,8 @@ impl Entry {
         self.large.load(Ordering::Relaxed)
     }
 
-    /// Gives the payload's memory back, and if no entry carried large data for so long what such data was copied to. Only by the thread that submitted the entry: the kernel copies in its context.
+    /// Gives the payload's memory back, and, if no entry carried large data for `quiet`, what such data was copied to.
+    /// Only by the thread that submitted the entry: the kernel copies in its context.
     pub(crate) fn trim(&self, quiet: Duration) {
         self.shared().pool.trim_huge(quiet);
         self.large.store(false, Ordering::Relaxed);
@@ -362,8 +365,15 @@ impl Entry {
         self.advise(libc::MADV_NOHUGEPAGE);
     }
 
-    /// Empties the payload, and says what pages it is to get. The disk then finds a large answer's place in one piece, not in
-    /// more pieces than it takes at a time. Best effort.
+    /// Has the payload lie in huge pages until the next `trim`. What is in it now may be lost.
+    fn use_huge(&self) {
+        if !self.huge.swap(true, Ordering::Relaxed) {
+            self.advise(libc::MADV_HUGEPAGE);
+        }
+    }
+
+    /// Empties the payload, and says what pages it is to get. In huge ones the disk finds a large answer's place in one
+    /// piece, not in more pieces than it takes at a time, and large data is copied out faster. Best effort.
     fn advise(&self, pages: libc::c_int) {
         let payload = self.base.as_ptr().wrapping_add(PAGE).cast();
         let len = self.payload_len.next_multiple_of(HUGE);

@@ -209,6 +209,24 @@ fn a_trimmed_payload_is_empty_and_usable() {
 }
 
 #[test]
+fn each_large_write_is_copied_out_whole() {
+    let b = Bench::new();
+    for n in 1..4u64 {
+        let fixed = [n as u8; size_of::<WriteIn>()];
+        b.kernel_puts_as(n, op::WRITE, 40 + 40 + 65536, &fixed, &[n as u8; 65536]);
+        let Ok(Message::Write(_, _, data)) = b.entry.receive(&mut Vec::new()) else {
+            panic!("{n}")
+        };
+        assert!(data.len() == 65536 && data.iter().all(|&byte| byte == n as u8), "{n}");
+        Entry::answer(&b.entry, n, 0, &[b"eight by"]);
+        assert!(b.entry.returned(n));
+        if n == 2 {
+            b.entry.trim(Duration::ZERO);
+        }
+    }
+}
+
+#[test]
 fn the_kernel_is_told_the_two_places() {
     let b = Bench::new();
     // SAFETY: two iovecs lie there as long as the entry.
