@@ -44,7 +44,8 @@ pub fn store(dir: &Path) -> Result<Arc<dyn Store>, MdtError> {
     let fail = |source| MdtError::Store { path: path.display().to_string(), source };
     let engine = FjallOptions::default();
     if !path.exists() {
-        fjall_engine::format(&path, &engine).map_err(fail)?;
+        let new = FjallOptions::for_new(dir).map_err(fail)?;
+        fjall_engine::format(&path, &new).map_err(fail)?;
     }
     let owner = format!("pid {}", std::process::id());
     let store = fjall_engine::acquire(&path, &owner, 0, &engine).map_err(fail)?;

@@ -35,7 +35,7 @@ const OPEN_TABLES: usize = 128;
 /// if the flush failed meanwhile.
 const SEALED_MEMTABLES: usize = 3;
 /// Bytes that may be unflushed while a flush is due.
-const UNFLUSHED_BYTES: u64 = 32 << 20;
+const UNFLUSHED_BYTES: u64 = 64 << 20;
 /// Between two looks at whether a flush has ended.
 const FLUSH_POLL: Duration = Duration::from_millis(2);
 

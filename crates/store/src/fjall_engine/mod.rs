@@ -31,6 +31,13 @@ pub use space::COMPACTION_BYTES;
 /// Smallest limit fjall takes for its journals.
 pub const MIN_JOURNAL_BYTES: u64 = 64 << 20;
 
+/// Size of a file system from which on a new store gets [`ROOMY_MEMTABLE_BYTES`].
+pub const ROOMY_BYTES: u64 = 16 << 30;
+/// With thousands of clients, what is kept for each of them and the directories they work in are
+/// written again every few milliseconds. In this much memory a later value takes the place of an
+/// earlier one before either goes to a table, where each would be merged several times.
+pub const ROOMY_MEMTABLE_BYTES: u64 = 16 << 20;
+
 /// How a store uses memory and disk. `memtable_bytes` and `table_bytes` count when it is formatted,
 /// the rest whenever it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +68,21 @@ impl Default for FjallOptions {
             reserve_bytes: 16 << 20,
             accept_rolled_back: false,
         }
+    }
+}
+
+impl FjallOptions {
+    /// The defaults, those for a new store in (or below) `dir` suited to the size of its file system.
+    pub fn for_new(dir: &Path) -> Result<FjallOptions, StoreError> {
+        Ok(FjallOptions::default().suited_to(space::measure(dir)?.total))
+    }
+
+    /// On a small disk the room that flushing a large memtable takes would be missed.
+    fn suited_to(mut self, total: u64) -> FjallOptions {
+        if total >= ROOMY_BYTES {
+            self.memtable_bytes = self.memtable_bytes.max(ROOMY_MEMTABLE_BYTES);
+        }
+        self
     }
 }
 
@@ -253,5 +275,21 @@ impl Snapshot for FjallSnapshot {
         limit: usize,
     ) -> Result<Vec<(Key, Value)>, StoreError> {
         self.handle.scan_at(&self.view, from, to, limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_roomy_disk_gets_a_large_memtable() {
+        let memtable = |total| FjallOptions::default().suited_to(total).memtable_bytes;
+        assert_eq!(memtable(ROOMY_BYTES - 1), FjallOptions::default().memtable_bytes);
+        assert_eq!(memtable(ROOMY_BYTES), ROOMY_MEMTABLE_BYTES);
+        let root = tempfile::tempdir().unwrap();
+        let total = space::measure(root.path()).unwrap().total;
+        let here = FjallOptions::for_new(root.path()).unwrap().memtable_bytes;
+        assert_eq!(here, memtable(total));
     }
 }
