@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
 use parking_lot::{Condvar, Mutex};
 use proto::mds::{
-    Grant, LS_ATTR, LS_OPEN, LS_WRITE, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN,
+    Grant, LS_ATTR, LS_LATE, LS_OPEN, LS_WRITE, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN,
     R_SOLE_END, Recall, Res,
 };
 use proto::mgs::Welcome;
@@ -273,7 +273,7 @@ impl Core {
     /// The MDT wants leases back: nothing that rests on them is believed from when this returns, and
     /// files that are open here only are open there too.
     fn give_back(self: &Arc<Core>, recall: &LeaseRecall) {
-        let (mut owned, mut read) = (Vec::new(), Vec::new());
+        let (mut owned, mut read, mut late) = (Vec::new(), Vec::new(), Vec::new());
         let mut had = Vec::with_capacity(recall.back.0.len());
         for lease in &recall.back.0 {
             had.push(self.leases.recalled(lease.fid, lease.bits));
@@ -298,6 +298,10 @@ impl Core {
                     read.push(inode.clone());
                 }
             }
+            // From here on writes tell themselves.
+            if lease.bits & LS_LATE != 0 {
+                late.push(inode.clone());
+            }
             if lease.bits & LS_OPEN != 0
                 && let Err(e) = self.pin(&inode)
             {
@@ -305,6 +309,11 @@ impl Core {
             }
         }
         self.disown(owned);
+        for inode in late {
+            if let Err(e) = self.tell_late(&inode) {
+                tracing::warn!(fid = %inode.fid, error = %e, "what was written is not told");
+            }
+        }
         self.tell_read(&read);
         self.show_all(recall.glimpse.0.iter().filter_map(|fid| self.registry.find(*fid)).collect());
         self.announce(|l| l.recalled(&recall.back.0));
@@ -317,6 +326,9 @@ impl Core {
             // the OSTs hold.
             if let Err(e) = self.commit(&inode) {
                 tracing::warn!(fid = %inode.fid, error = %e, "commit before taking the lease");
+            }
+            if let Err(e) = self.tell_late(&inode) {
+                tracing::warn!(fid = %inode.fid, error = %e, "what was written is not told");
             }
             let mut st = inode.st.lock();
             st.unstable.remove(0, MAX_FILE_SIZE);
@@ -348,6 +360,9 @@ impl Core {
         self.new_epoch();
         for inode in self.registry.all() {
             self.reopen(&inode);
+            if let Err(e) = self.tell_late(&inode) {
+                tracing::warn!(fid = %inode.fid, error = %e, "what was written is not told");
+            }
             {
                 // Others may look at it from now on.
                 let mut st = inode.st.lock();

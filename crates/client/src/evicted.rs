@@ -61,6 +61,7 @@ impl Core {
         st.epoch = 0;
         st.unreported = false;
         st.mtime = None;
+        st.unsaid = None;
         st.atime = None;
         st.dirty_since = None;
         st.changes += 1;

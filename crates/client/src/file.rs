@@ -272,6 +272,9 @@ impl OpenFile {
     pub fn release(&self) {
         if !self.released.swap(true, SeqCst) {
             let core = self.core();
+            if self.flags.write {
+                core.leases.end_late(self.inode.fid);
+            }
             if self.handle == HERE {
                 return core.close_here(&self.inode);
             }

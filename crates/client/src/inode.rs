@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -42,6 +43,15 @@ impl Inline {
         }
         Inline { data, dirty: self.dirty, stored }
     }
+}
+
+/// What writes among others did to a file, and the MDT was not told yet ([`crate::late`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsaid {
+    /// Behind their last byte.
+    pub(crate) end: u64,
+    /// When the newest of them was.
+    pub(crate) mtime: TimeSpec,
 }
 
 /// Where a file's data is.
@@ -99,6 +109,12 @@ pub(crate) struct State {
     pub(crate) atime: Option<TimeSpec>,
     /// Data was written to objects since the last report.
     pub(crate) unreported: bool,
+    /// What writes among others did, under `LS_LATE`.
+    pub(crate) unsaid: Option<Unsaid>,
+    /// It is on its way to the MDT.
+    pub(crate) saying: bool,
+    /// When the MDT was last told of a write among others.
+    pub(crate) told_at: Option<Instant>,
     /// Written among others: the blocks are asked of the OSTs when it is closed.
     pub(crate) blocks_due: bool,
     /// The MDT was told something since the last sync.
@@ -193,6 +209,9 @@ impl Inode {
             mtime: None,
             atime: None,
             unreported: false,
+            unsaid: None,
+            saying: false,
+            told_at: None,
             blocks_due: false,
             unsynced: false,
             opens: 0,
@@ -289,6 +308,7 @@ impl State {
             && self.cut.is_empty()
             && self.mtime.is_none()
             && self.atime.is_none()
+            && self.unsaid.is_none()
             && !self.talking
     }
 
@@ -297,6 +317,7 @@ impl State {
         self.held != Held::default()
             || self.unreported
             || self.mtime.is_some()
+            || self.unsaid.is_some()
             || !self.cut.is_empty()
     }
 

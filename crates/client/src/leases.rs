@@ -15,7 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::mds::{LS_ATTR, LS_DIRX, LS_LAYOUT, LS_LOOKUP, LS_OPEN, LS_READ, LS_WRITE, Lease};
+use proto::mds::{
+    LS_ATTR, LS_DIRX, LS_LATE, LS_LAYOUT, LS_LOOKUP, LS_OPEN, LS_READ, LS_WRITE, Lease,
+};
 use proto::{Fid, FileKind};
 
 /// How long what was granted is believed after the MDT last surely knew this client (invariant 3). An
@@ -252,6 +254,13 @@ impl Leases {
     /// whether it was.
     pub(crate) fn let_go(&self, fid: Fid) -> bool {
         self.on && self.stamp(fid, CHANGED | LS_WRITE, 0) & LS_WRITE != 0
+    }
+
+    /// A handle to write with is being closed: with the last one the right to tell late ends.
+    pub(crate) fn end_late(&self, fid: Fid) {
+        if self.on {
+            self.stamp(fid, LS_LATE, 0);
+        }
     }
 
     /// Takes bits away, except beside those of `beside`; which of them were there.

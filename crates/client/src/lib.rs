@@ -28,6 +28,7 @@ mod file;
 mod filling;
 mod gather;
 mod inode;
+mod late;
 mod leases;
 mod listener;
 mod load;

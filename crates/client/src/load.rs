@@ -212,9 +212,13 @@ impl Core {
             if self.knows(&st) {
                 st.learn(&attr, asked.epoch);
             }
+            let late = st.unsaid;
             drop(st);
             self.options.pauses.point();
             self.let_out(&inode)?;
+            if let Some(late) = late {
+                late.show(&mut attr);
+            }
             if overtaken
                 && let Ok(Res::Attr { attr: newer }) =
                     self.mdt.one(&own_cred(), Op::GetAttr { fid: attr.fid })

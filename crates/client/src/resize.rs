@@ -35,6 +35,7 @@ impl Core {
         }
         check_range(set.size, 0)?;
         let _io = inode.io.write();
+        self.tell_late(inode)?;
         self.resize(cred, inode, set)
     }
 
@@ -45,6 +46,11 @@ impl Core {
         inode: &Arc<Inode>,
         set: SetAttr,
     ) -> Result<Attr, Errno> {
+        // Told later it would undo what is set now; and what comes after it tells itself, at once.
+        if set.valid & (S_MTIME | S_MTIME_NOW) != 0 {
+            self.leases.end_late(inode.fid);
+        }
+        self.tell_late(inode)?;
         let asked = self.asked();
         let _talk = talk(inode);
         let changes = inode.st.lock().changes;

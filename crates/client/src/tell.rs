@@ -192,6 +192,7 @@ impl Core {
         sync: bool,
     ) -> Result<(), Errno> {
         if report {
+            self.tell_late(inode)?;
             self.learn_blocks(inode, false)?;
         }
         let mut ops = Vec::new();

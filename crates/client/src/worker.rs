@@ -221,6 +221,10 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
             // The report may end the mark: after a crash bytes beyond the size could come back.
             tracing::warn!(fid = %inode.fid, error = %e, "a shortened file is not durable yet");
         }
+        // By itself: a call-back may wait for it, and what goes with others may wait for others' leases.
+        if let Err(e) = core.tell_late(&inode) {
+            tracing::debug!(fid = %inode.fid, error = %e, "what was written is told with the close");
+        }
         if let Err(e) = core.learn_blocks(&inode, handle.is_some()) {
             tracing::debug!(fid = %inode.fid, error = %e, "blocks stay unknown");
         }
@@ -234,7 +238,8 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
             let telling = Telling::begin(core, &item.inode, &mut ops);
             item.wrote = ops.len() > before;
             bytes += ops[before..].iter().map(size_of_op).sum::<usize>();
-            let (fid, handle, report) = (item.inode.fid, item.handle, telling.report());
+            let (fid, handle) = (item.inode.fid, item.handle);
+            let report = item.inode.st.lock().with_late(telling.report());
             item.reports = handle.is_some() || report.is_some();
             match (handle, report) {
                 (Some(handle), report) => ops.push(Op::Close { fid, handle, report }),

@@ -20,6 +20,7 @@ use crate::core::{Core, now};
 use crate::cut;
 use crate::gather::Gather;
 use crate::inode::{AsOf, Inline, Inode, Place, State, talk};
+use crate::late;
 use crate::mdt::{last, own_cred};
 use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
@@ -232,7 +233,10 @@ impl Core {
             check_range(offset, len)?;
             if matches!(inode.st.lock().place, Place::Striped(_)) {
                 self.write_through(inode, offset, data.clone(), how)?;
-                self.report_shared(inode, offset + len)?;
+                // Who appends has everybody find the new end at the MDT.
+                if at == At::End || !self.tells_late(inode, offset + len) {
+                    self.report_shared(inode, offset + len)?;
+                }
                 return Ok(Some(offset));
             }
             drop(io);
@@ -295,7 +299,9 @@ impl Core {
                 st.blocks.fill(None);
                 st.changes += 1;
             }
-            let grew = st.size < end;
+            let now = Instant::now();
+            let asks = st.told_at.replace(now).is_none_or(|t| now - t >= late::TOLD_EVERY);
+            let grew = st.size < end || asks;
             st.size = st.size.max(end);
             (grew, st.own_changes)
         };

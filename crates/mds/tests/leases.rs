@@ -577,3 +577,55 @@ fn shared_leases_exclude_nobody() {
     let dir = ask_more(vec![create(&a, t.dir, "y")], CF_FILE_WRITES);
     assert!(dir.leases.0.iter().all(|l| l.bits & EXCLUSIVE == 0), "{:?}", dir.leases);
 }
+
+const WANTS_LATE: u8 = CF_LEASES | CF_SHARED_LEASES | CF_FILE_WRITES | CF_LATE;
+
+fn wishing(ops: Vec<Op>) -> Compound {
+    Compound { flags: WANTS_LATE, ..Compound::new(holder::cred(), ops) }
+}
+
+fn report(fid: Fid, size: u64, sec: i64) -> Op {
+    let mtime = Some(proto::TimeSpec { sec, nsec: 0 });
+    let report = SizeReport { size, exact: false, blocks: None, mtime, atime: None };
+    Op::Report { fid, report }
+}
+
+/// Two sessions that write one file may both tell late; whoever is told its attributes, or sets them, waits
+/// until they have told, and they do not wait for each other.
+#[test]
+fn who_writes_beside_others_tells_before_anybody_is_told() {
+    let s = Solo::with(&MemoryDisk::new(), options());
+    let (a, b, c) = (Holder::new(&s), Holder::new(&s), Holder::new(&s));
+    let file = a.plain().make(Fid::ROOT, "file", FILE).unwrap();
+    let mut handles = Vec::new();
+    for writer in [&a, &b] {
+        let res = writer.plain().run(vec![open(file, O_WRITE)]);
+        let Res::Opened { open: o, .. } = &res[0] else { panic!("{res:?}") };
+        handles.push(o.handle);
+    }
+    let granted = |h: &Holder, op: Op| {
+        let reply = holder::call(&h.client, &wishing(vec![op]));
+        reply.leases.0.iter().fold(0, |bits, l| bits | l.bits)
+    };
+    let give = |h: &Holder| granted(h, report(file, 10, 2_000_000_000));
+    assert_eq!((give(&a), give(&b)), (LS_LATE, LS_LATE));
+    let calls = || (a.calls(), b.calls());
+    let before = calls();
+    a.plain().run(vec![report(file, 20, 2_000_000_001)]);
+    assert_eq!(calls(), before, "reports wait for nobody");
+    // Told in any order, the latest time counts.
+    a.set_way(Way::Before(vec![report(file, 90, 2_000_000_009)]));
+    b.set_way(Way::Before(vec![report(file, 50, 2_000_000_005)]));
+    let res = c.run(vec![Op::GetAttr { fid: file }]);
+    let Res::Attr { attr } = &res[0] else { panic!("{res:?}") };
+    assert_eq!(attr.mtime.sec, 2_000_000_009);
+    assert_eq!(calls(), (before.0 + 1, before.1 + 1));
+    c.run(vec![Op::GetAttr { fid: file }]);
+    assert_eq!(calls(), (before.0 + 1, before.1 + 1), "it is given back");
+    // Nor after the last handle that could write.
+    assert_eq!(give(&a), LS_LATE);
+    a.plain().run(vec![Op::Close { fid: file, handle: handles[0], report: None }]);
+    c.run(vec![Op::GetAttr { fid: file }]);
+    assert_eq!(calls(), (before.0 + 1, before.1 + 1));
+    assert_eq!(granted(&a, report(file, 10, 2_000_000_002)), 0);
+}

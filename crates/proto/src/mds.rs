@@ -141,6 +141,8 @@ pub const CF_FILE_WRITES: u8 = 8;
 /// Compound, with [`CF_SHARED_LEASES`]: of what it makes, and of directories whose names it changes,
 /// it wants them all, [`LS_WRITE`] and [`LS_DIRX`] among them.
 pub const CF_NAME_WRITES: u8 = 16;
+/// Compound, with [`CF_SHARED_LEASES`]: of a file that it writes beside others it wants [`LS_LATE`].
+pub const CF_LATE: u8 = 32;
 
 /// Lease: names of a directory, present and absent, and its listing.
 pub const LS_LOOKUP: u8 = 1;
@@ -157,6 +159,9 @@ pub const LS_READ: u8 = 16;
 pub const LS_WRITE: u8 = 32;
 /// Lease: nobody else has anything of this directory: its names may be changed here first.
 pub const LS_DIRX: u8 = 64;
+/// Lease: of a file that several have open and this client writes, together with others: what its
+/// writes did to size and times may be told late. The bytes themselves go through.
+pub const LS_LATE: u8 = 128;
 
 /// Give back the SOLE lease: another client is there.
 pub const R_SOLE_END: u8 = 1;

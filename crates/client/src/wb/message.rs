@@ -64,7 +64,7 @@ impl Mdt {
         let mut flags = if message.goes_on { CF_CONTINUE } else { 0 };
         let trust = &self.wb.trust;
         if trust.any() && !trust.alone() {
-            flags |= CF_LEASES | CF_SHARED_LEASES | CF_FILE_WRITES | CF_NAME_WRITES;
+            flags |= CF_LEASES | CF_SHARED_LEASES | CF_FILE_WRITES | CF_NAME_WRITES | CF_LATE;
         }
         let mark = trust.leases.mark();
         self.pauses.point();

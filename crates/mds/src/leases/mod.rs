@@ -10,7 +10,9 @@
 //!   else has any bit of that inode. All other bits go together.
 //! - A session that has a file open for writing, or may write its objects, excludes every lease of
 //!   others on it. A file that several sessions have open, one of them for writing, has no leases
-//!   at all ("direct service").
+//!   under which anything is believed ("direct service"). Who writes it may have `LS_LATE`: nobody is
+//!   told attributes of the file, and nobody sets any, before those who have it have told what their
+//!   writes did. It ends with the last handle that can write.
 //! - A grant is noted here before the answer that tells of it is sent. So whatever a client believes
 //!   to have, the table has.
 //! - A session's own leases never conflict with its operations.
@@ -60,7 +62,8 @@ pub const ASIDE_WHILE_CALLED: usize = 2;
 /// Leases that exclude others.
 pub const EXCLUSIVE: u8 = LS_WRITE | LS_DIRX;
 /// Every lease.
-pub const ALL: u8 = LS_LOOKUP | LS_ATTR | LS_OPEN | LS_LAYOUT | LS_READ | LS_WRITE | LS_DIRX;
+pub const ALL: u8 =
+    LS_LOOKUP | LS_ATTR | LS_OPEN | LS_LAYOUT | LS_READ | LS_WRITE | LS_DIRX | LS_LATE;
 /// What a reader of a file gets.
 pub const READER: u8 = LS_ATTR | LS_OPEN | LS_LAYOUT | LS_READ;
 /// What the only user of a file (or symlink, pipe, ...) gets.

@@ -86,6 +86,12 @@ pub fn glimpses(op: &Op) -> bool {
     matches!(op, Op::Lookup { .. } | Op::GetAttr { .. } | Op::ReadDir { .. })
 }
 
+/// Whether an answer to this may lack what others' writes of the same file did: it sets nothing that
+/// they could undo, and who asked is told again when he looks.
+pub fn tells_late(op: &Op) -> bool {
+    matches!(op, Op::Report { .. } | Op::Close { .. })
+}
+
 /// Bits that others must not have any more when an operation is to be applied.
 pub fn touched(op: &Op, outcome: &Outcome, cache: &Cache, mut f: impl FnMut(Fid, u8)) {
     let changes = &outcome.changes;

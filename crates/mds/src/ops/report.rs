@@ -2,7 +2,7 @@
 
 use proto::attr::{A_INLINE, A_SIZE_LAGS};
 use proto::mds::{Res, SizeReport};
-use proto::{Errno, Fid, FileKind};
+use proto::{Errno, Fid, FileKind, TimeSpec};
 
 use crate::namespace::{Effect, Run};
 use crate::txn::Step;
@@ -35,8 +35,11 @@ pub(super) fn apply(r: &mut Run<'_>, fid: Fid, rep: &SizeReport, done: bool) -> 
         let least = if exact { 0 } else { new.blocks };
         new.blocks = rep.blocks.map_or(new.blocks, |b| b.max(least));
     }
+    // Told late, in any order: of several writers the last one counts. What was set by hand to a time
+    // to come gives way; to any other time it was set after all that is told later than that.
+    let late = |t: TimeSpec| !exact && t < old.mtime && old.mtime <= old.ctime;
     if let Some(t) = rep.mtime {
-        new.mtime = t;
+        new.mtime = if late(t) { old.mtime } else { t };
     }
     if let Some(t) = rep.atime {
         // Told late: what was set by hand meanwhile, or read by another, stands.

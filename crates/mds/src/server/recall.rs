@@ -128,6 +128,11 @@ impl State {
         found.push(Conflict { fid, session: holder, bits });
     }
 
+    /// Attributes told or set are those after all writes that were answered.
+    fn untold(&self, task: &Task, fid: Fid, found: &mut Vec<Conflict>) {
+        self.others(task.session.id(), fid, LS_LATE, found);
+    }
+
     /// Before an operation runs: exclusive leases of others on what it names.
     pub fn in_the_way(&self, task: &Task, op: &Op) -> Result<(), Halt> {
         if !self.shares() {
@@ -182,7 +187,12 @@ impl State {
             self.others(session, fid, bits, &mut found);
         });
         let glimpse = policy::glimpses(op);
-        policy::told(&outcome.res, |a| self.hidden(task, a.fid, glimpse, &mut found));
+        policy::told(&outcome.res, |a| {
+            self.hidden(task, a.fid, glimpse, &mut found);
+            if !policy::tells_late(op) {
+                self.untold(task, a.fid, &mut found);
+            }
+        });
         match op {
             // Where a directory is depends on the names above it.
             Op::Rename { from_dir, to_dir, .. } if from_dir != to_dir => {
@@ -214,6 +224,15 @@ impl State {
         }
         for (fid, _) in changes.inodes.iter().filter(|(_, new)| new.is_none()) {
             self.leases.table.forget(*fid);
+        }
+    }
+
+    /// A session has closed its last handle to write with: it has told what it did.
+    pub fn end_late(&mut self, session: u64, op: &Op, res: &Res) {
+        if let (Op::Close { .. }, Res::Attr { attr }) = (op, res)
+            && !self.ns.opens.writes(attr.fid, session, 0)
+        {
+            self.leases.table.take(attr.fid, session, LS_LATE);
         }
     }
 
@@ -416,7 +435,12 @@ impl State {
     fn room_for_any(&self, task: &Task, fid: Fid, want: Want) -> u8 {
         let session = task.session.id();
         let dir = |bits: u8| if self.is_hot(fid) { 0 } else { bits };
+        let late = || match task.wants_late() && self.ns.opens.writes(fid, session, 0) {
+            true => LS_LATE,
+            false => 0,
+        };
         let file = |bits: u8| match self.ns.opens.is_direct(fid, session) {
+            true if bits == OWNER => late(),
             true => 0,
             false if self.ns.opens.is_writer(fid, session) => OWNER,
             false => bits,

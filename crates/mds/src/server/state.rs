@@ -307,6 +307,9 @@ impl State {
             self.arm();
         }
         self.earn(task, Ok(&outcome.res));
+        if let Some(op @ Op::Close { .. }) = task.op() {
+            self.end_late(session, &op.clone(), &outcome.res);
+        }
         task.current = outcome.current;
         Ok(outcome.res)
     }

@@ -5,8 +5,8 @@ use crate::leases::calls::Turn;
 use crate::record::Home;
 use net::{Responder, SessionRef};
 use proto::mds::{
-    CF_CONTINUE, CF_FILE_WRITES, CF_LEASES, CF_NAME_WRITES, CF_SHARED_LEASES, Compound, Lease, Op,
-    OpenInfo, Res,
+    CF_CONTINUE, CF_FILE_WRITES, CF_LATE, CF_LEASES, CF_NAME_WRITES, CF_SHARED_LEASES, Compound,
+    Lease, Op, OpenInfo, Res,
 };
 use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
@@ -72,6 +72,11 @@ impl Task {
     /// Whether it wants what excludes others of files it writes.
     pub fn wants_file_writes(&self) -> bool {
         self.compound.flags & CF_FILE_WRITES != 0
+    }
+
+    /// Whether it may tell late what it did to files that others have open, too.
+    pub fn wants_late(&self) -> bool {
+        self.compound.flags & CF_LATE != 0
     }
 
     /// Whether it wants what excludes others of what it makes and of directories it changes.

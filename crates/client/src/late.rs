@@ -1,0 +1,107 @@
+//! Writes among others whose effect on size and times is told late.
+//!
+//! Role: of a file that others have open, too, the bytes of each write go through to the OSTs before it
+//! returns. What it did to size and times is kept here under `LS_LATE` and told in one report: when the
+//! MDT calls the lease back, because somebody looks at the file or sets something of it; before a change
+//! made here; at fsync and close; and with a later write, so that a writer that is left alone hears of it.
+//! Assumptions: while this client has the file open for writing its inode is marked, so that sizes
+//! are asked of the OSTs whatever the MDT was told; a mark is durable before the first byte is written.
+//! Never does: tell of a size that another has cut since: who cuts calls the lease back first
+//! (invariant 3).
+
+use std::time::Duration;
+
+use proto::mds::{LS_LATE, Op, Res, SizeReport};
+use proto::{Attr, Errno};
+
+use crate::core::{Core, now};
+use crate::inode::{Inode, Place, State, Unsaid};
+use crate::mdt::last;
+
+/// A writer tells of a write itself when it has not done so for that long.
+pub(crate) const TOLD_EVERY: Duration = Duration::from_millis(250);
+
+impl Unsaid {
+    fn with(self, other: Option<Unsaid>) -> Unsaid {
+        let Some(other) = other else { return self };
+        Unsaid { end: self.end.max(other.end), mtime: self.mtime.max(other.mtime) }
+    }
+
+    /// What the MDT would say if it knew.
+    pub(crate) fn show(self, attr: &mut Attr) {
+        attr.size = attr.size.max(self.end);
+        attr.mtime = attr.mtime.max(self.mtime);
+        attr.ctime = attr.ctime.max(self.mtime);
+    }
+}
+
+impl State {
+    /// A report that also tells what was to be told late.
+    pub(crate) fn with_late(&mut self, report: Option<SizeReport>) -> Option<SizeReport> {
+        let Some(late) = self.unsaid.take() else { return report };
+        let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
+        let mut report = report.unwrap_or(none);
+        if !report.exact {
+            report.size = report.size.max(late.end);
+        }
+        report.mtime = Some(report.mtime.map_or(late.mtime, |t| t.max(late.mtime)));
+        Some(report)
+    }
+}
+
+impl Core {
+    /// Whether a write up to `end`, which the OSTs have taken, is told later.
+    pub(crate) fn tells_late(&self, inode: &Inode, end: u64) -> bool {
+        let mut st = inode.st.lock();
+        // What is told as the whole truth would undo this, if it overtook. Who tells it waits for nobody.
+        while st.exactly {
+            inode.landed.wait(&mut st);
+        }
+        let lately = st.told_at.is_some_and(|at| at.elapsed() < TOLD_EVERY);
+        let objects = matches!(st.place, Place::Striped(_));
+        // Asked under this lock: a call-back takes the lease first, and then what is noted here.
+        if !lately || !objects || !self.leases.has(inode.fid, LS_LATE) {
+            return false;
+        }
+        st.unsaid = Some(Unsaid { end, mtime: now() }.with(st.unsaid));
+        st.size = st.size.max(end);
+        (st.unsynced, st.blocks_due) = (true, true);
+        st.blocks.fill(None);
+        st.changes += 1;
+        true
+    }
+
+    /// What was to be told late is told now. Waits for nothing but the MDT's answer, which waits for
+    /// nobody: of a file that this client writes others have nothing to be called back.
+    pub(crate) fn tell_late(&self, inode: &Inode) -> Result<(), Errno> {
+        let late = {
+            let mut st = inode.st.lock();
+            loop {
+                let Some(late) = st.unsaid else { return Ok(()) };
+                if !std::mem::replace(&mut st.saying, true) {
+                    break late;
+                }
+                inode.landed.wait(&mut st);
+            }
+        };
+        let (size, mtime) = (late.end, Some(late.mtime));
+        let report = SizeReport { size, exact: false, blocks: None, mtime, atime: None };
+        self.leases.changed(inode.fid);
+        let told = self.mdt.past(vec![Op::Report { fid: inode.fid, report }]).and_then(last);
+        self.leases.changed(inode.fid);
+        let told = match told {
+            Ok(Res::Attr { .. }) | Err(Errno::ENOENT | Errno::ESTALE) => Ok(()),
+            Ok(_) => Err(Errno::EPROTO),
+            Err(e) => Err(e),
+        };
+        let mut st = inode.st.lock();
+        st.saying = false;
+        // More may have been written meanwhile.
+        if told.is_ok() && st.unsaid == Some(late) {
+            st.unsaid = None;
+        }
+        drop(st);
+        inode.landed.notify_all();
+        told
+    }
+}
