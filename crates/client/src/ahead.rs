@@ -1,6 +1,6 @@
 //! Read-ahead: bytes fetched before their reader asks.
 //!
-//! Role: slots of one chunk each, by file offset, and the detection of sequential streams. A write
+//! Role: slots of at most one chunk each, by file offset, and the detection of sequential streams. A write
 //! drops the slots it touches, also those still under way. Never does: I/O.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-/// Bytes of a slot; slots begin at its multiples.
+use crate::stride::Stride;
+
+/// Bytes of a slot at most; those of a sequential stream begin at its multiples.
 pub(crate) const CHUNK: u64 = 1 << 20;
 /// First window of a stream that begins within a file, in bytes.
 const FIRST_WINDOW: u64 = 2 << 20;
@@ -64,8 +66,9 @@ impl Ahead {
         if self.slots.is_empty() || start >= end {
             return;
         }
-        let first = start / CHUNK * CHUNK;
-        let keys: Vec<u64> = self.slots.range(first..end).map(|(at, _)| *at).collect();
+        let reaching = self.slots.range(start.saturating_sub(CHUNK)..end);
+        let keys: Vec<u64> =
+            reaching.filter(|(at, held)| *at + held.len > start).map(|(at, _)| *at).collect();
         for key in keys {
             self.slots.remove(&key);
         }
@@ -102,11 +105,14 @@ impl Ahead {
         }
     }
 
-    /// At most `len` bytes of the slot at `at`'s chunk; None: there is none, Some(None): not here
+    /// At most `len` bytes of the slot that `at` lies in; None: there is none, Some(None): not here
     /// yet.
     pub(crate) fn take(&mut self, at: u64, len: u64) -> Option<Option<Bytes>> {
-        let chunk = at / CHUNK * CHUNK;
-        let held = self.slots.get_mut(&chunk)?;
+        let (chunk, held) = self.slots.range_mut(..=at).next_back()?;
+        let chunk = *chunk;
+        if chunk + held.len <= at {
+            return None;
+        }
         let Slot::Ready(data, used) = &mut held.slot else { return Some(None) };
         let (from, whole) = ((at - chunk) as usize, data.len());
         if from >= whole {
@@ -125,6 +131,7 @@ impl Ahead {
 /// One reader's progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stream {
+    pub(crate) stride: Stride,
     next: u64,
     window: u64,
     issued: u64,
@@ -145,10 +152,12 @@ impl Stream {
     ) -> (u64, u64) {
         let near = self.is_near((offset, end), direct);
         if !near {
-            *self = Stream { next: end, window: 0, issued: end, hits: 0 };
+            *self = Stream { next: end, window: 0, issued: end, hits: 0, ..*self };
             return (0, 0);
         }
         let begins = self.hits == 0 && self.next == 0 && offset == 0 && !direct;
+        // Who leaves something out may read in a stride: one read more shows.
+        let skips = offset > self.next + (end - offset);
         self.hits += 1;
         self.next = self.next.max(end);
         if begins {
@@ -156,7 +165,8 @@ impl Stream {
             let all_asked_for = end >= size.min(START_WINDOW);
             return if all_asked_for { (0, 0) } else { (0, START_WINDOW.min(size)) };
         }
-        if self.hits < 2 && (direct || end - offset < CHUNK / 4) {
+        let small = direct || end - offset < CHUNK / 4;
+        if (self.hits < 2 && small) || (self.hits < 3 && skips) {
             return (0, 0);
         }
         if !direct && self.issued.saturating_sub(self.next) > self.window / 4 {

@@ -293,6 +293,7 @@ impl Core {
                 // Waits for who still believed in it.
                 let mut st = inode.st.lock();
                 st.ahead.clear();
+                st.direct_reads = 0;
                 // Told later, when it was read would undo a time that is set by hand now.
                 if lease.bits & LS_ATTR != 0 && st.atime.is_some() {
                     read.push(inode.clone());

@@ -35,16 +35,18 @@ struct Parts {
 pub(crate) struct Filling {
     inode: Arc<Inode>,
     chunks: Vec<(Reserved, Mutex<Parts>)>,
+    /// Bytes of a chunk.
+    cut: u64,
 }
 
-/// Calls `hit` for each piece of a read that lies within one chunk: where in the file, where in the
+/// Calls `hit` for each piece of a read that lies within one chunk of `cut` bytes: where in the file, where in the
 /// answer, and its length.
-fn pieces(want: &Want, mut hit: impl FnMut(u64, usize, u64)) {
+fn pieces(want: &Want, cut: u64, mut hit: impl FnMut(u64, usize, u64)) {
     let mut from = 0;
     for (start, len) in &want.parts {
         let (mut at, end) = (*start, start + len);
         while at < end {
-            let stop = (at / CHUNK * CHUNK + CHUNK).min(end);
+            let stop = (at / cut * cut).saturating_add(cut).min(end);
             hit(at, from, stop - at);
             from += (stop - at) as usize;
             at = stop;
@@ -55,24 +57,33 @@ fn pieces(want: &Want, mut hit: impl FnMut(u64, usize, u64)) {
 impl Filling {
     /// `chunks` follow each other; `wants` are all reads that bring their bytes.
     pub(crate) fn new(inode: Arc<Inode>, chunks: Vec<Reserved>, wants: &[Want]) -> Filling {
+        Filling::cut(inode, chunks, wants, CHUNK)
+    }
+
+    /// One block, wherever it lies.
+    pub(crate) fn block(inode: Arc<Inode>, block: Reserved, wants: &[Want]) -> Filling {
+        Filling::cut(inode, vec![block], wants, u64::MAX)
+    }
+
+    fn cut(inode: Arc<Inode>, chunks: Vec<Reserved>, wants: &[Want], cut: u64) -> Filling {
         let mut chunks: Vec<_> = chunks.into_iter().map(|c| (c, Parts::default())).collect();
         let base = chunks.first().map_or(0, |(c, _)| c.chunk);
         for want in wants {
-            pieces(want, |at, _, _| {
-                if let Some((_, parts)) = chunks.get_mut(((at - base) / CHUNK) as usize) {
+            pieces(want, cut, |at, _, _| {
+                if let Some((_, parts)) = chunks.get_mut(((at - base) / cut) as usize) {
                     parts.missing += 1;
                 }
             });
         }
         let chunks = chunks.into_iter().map(|(c, parts)| (c, Mutex::new(parts))).collect();
-        Filling { inode, chunks }
+        Filling { inode, chunks, cut }
     }
 
     /// A read was answered, or could not be sent.
     pub(crate) fn came(&self, want: &Want, data: Result<Bytes, Errno>) {
         let base = self.chunks.first().map_or(0, |(c, _)| c.chunk);
-        pieces(want, |at, from, len| {
-            let Some((slot, parts)) = self.chunks.get(((at - base) / CHUNK) as usize) else {
+        pieces(want, self.cut, |at, from, len| {
+            let Some((slot, parts)) = self.chunks.get(((at - base) / self.cut) as usize) else {
                 return;
             };
             let piece = data.as_ref().ok().map(|data| {

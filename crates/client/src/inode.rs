@@ -115,6 +115,8 @@ pub(crate) struct State {
     pub(crate) saying: bool,
     /// When the MDT was last told of a write among others.
     pub(crate) told_at: Option<Instant>,
+    /// Reads of it that could not be believed, since a lease was last called back.
+    pub(crate) direct_reads: u32,
     /// Written among others: the blocks are asked of the OSTs when it is closed.
     pub(crate) blocks_due: bool,
     /// The MDT was told something since the last sync.
@@ -210,6 +212,7 @@ impl Inode {
             atime: None,
             unreported: false,
             unsaid: None,
+            direct_reads: 0,
             saying: false,
             told_at: None,
             blocks_due: false,

@@ -8,19 +8,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::mds::{Op, Res};
+use proto::mds::{O_WRITE, Op, Res};
 use proto::oss::{R_BEHIND, R_ONCE, W_DIRECT};
 use proto::{Errno, Layout};
 
-use crate::ahead::{CHUNK, Stream};
+use crate::ahead::Stream;
 use crate::core::Core;
 use crate::cut::{self, Want};
-use crate::filling::{Filling, Reserved};
 use crate::gather::Gather;
 use crate::inode::{Inode, Place, State};
 use crate::mdt::own_cred;
 use crate::ranges::{Cover, RangeMap};
 use crate::types::Offer;
+
+/// Reads of a file that others may write after which its reader asks for a lease again, first and at the
+/// latest.
+const ASK_FROM: u32 = 4;
+const ASK_EVERY: u32 = 1024;
 
 /// What holes are answered with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -38,15 +42,15 @@ enum Local {
 }
 
 /// What must come from the objects.
-struct Ask {
-    len: u64,
-    layout: Arc<Layout>,
+pub(crate) struct Ask {
+    pub(crate) len: u64,
+    pub(crate) layout: Arc<Layout>,
     /// Pieces that lie over the objects' bytes.
     over: Vec<(u64, Bytes)>,
     /// Size of the file.
-    size: u64,
+    pub(crate) size: u64,
     /// Something was read ahead.
-    slots: bool,
+    pub(crate) slots: bool,
 }
 
 impl Core {
@@ -73,6 +77,10 @@ impl Core {
                 Local::Fetch(ask) => break ask,
                 Local::Untold => {}
                 Local::Shared => {
+                    if self.asks_to_believe(inode) {
+                        self.load_now(inode)?;
+                        continue;
+                    }
                     if let Some(parts) = self.read_shared(inode, offset, len, direct)? {
                         return Ok(parts);
                     }
@@ -94,6 +102,19 @@ impl Core {
             self.fetch_to(inode, &ask.layout, (offset, ask.len), flags, offer)?.0
         };
         Ok(if ask.over.is_empty() { parts } else { lay_over(&ask, offset, &parts) })
+    }
+
+    /// Whether to ask once more for the right to believe what is read: those who wrote when this file was
+    /// opened may have closed it since. Ever more rarely, as long as they have not.
+    fn asks_to_believe(&self, inode: &Inode) -> bool {
+        let mut st = inode.st.lock();
+        let writes = st.handles.iter().any(|(_, flags)| flags & O_WRITE != 0);
+        if writes || !self.leases.on() || !matches!(st.place, Place::Striped(_)) {
+            return false;
+        }
+        st.direct_reads += 1;
+        let n = st.direct_reads;
+        (n >= ASK_FROM && n.is_power_of_two()) || n.is_multiple_of(ASK_EVERY)
     }
 
     /// What memory says, as far as it may be believed.
@@ -174,137 +195,6 @@ impl Core {
         Ok(assemble(offset, came.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// As `fetch`, through the slots of read-ahead.
-    fn fetch_ahead(
-        self: &Arc<Core>,
-        inode: &Arc<Inode>,
-        ask: &Ask,
-        stream: &Mutex<Stream>,
-        offset: u64,
-        flags: u8,
-    ) -> Result<Vec<Bytes>, Errno> {
-        let (layout, end) = (&ask.layout, offset + ask.len);
-        let direct = flags & W_DIRECT != 0;
-        let (strays, window) = {
-            let mut stream = stream.lock();
-            let strays = stream.strays((offset, end), direct);
-            (strays, stream.on_read((offset, end), ask.size, layout.count(), direct))
-        };
-        if let Some((from, to)) = strays {
-            inode.st.lock().ahead.invalidate(from, to);
-        }
-        if window.0 == window.1 && !ask.slots {
-            return Ok(self.fetch(inode, layout, offset, ask.len, flags)?.0);
-        }
-        self.issue(inode, layout, stream, window, flags);
-        let mut parts = Vec::new();
-        let mut at = offset;
-        while at < end {
-            let piece = (at / CHUNK * CHUNK + CHUNK).min(end);
-            if let Some(data) = take_slot(inode, at, piece - at) {
-                at += data.len() as u64;
-                parts.push(data);
-                continue;
-            }
-            // No slot here: everything up to the next slot comes at once.
-            let mut stop = piece;
-            {
-                let st = inode.st.lock();
-                while stop < end && !st.ahead.has(stop) {
-                    stop = (stop + CHUNK).min(end);
-                }
-            }
-            parts.extend(self.fetch(inode, layout, at, stop - at, flags)?.0);
-            at = stop;
-        }
-        Ok(parts)
-    }
-
-    /// Asks for the chunks of `[from, to)` while there is room in the pool and on the wire: one
-    /// message for what follows each other in an object.
-    fn issue(
-        self: &Arc<Core>,
-        inode: &Arc<Inode>,
-        layout: &Arc<Layout>,
-        stream: &Mutex<Stream>,
-        (from, to): (u64, u64),
-        flags: u8,
-    ) {
-        let mut at = from;
-        while at < to {
-            let run = self.reserve_slots(inode, at, to);
-            let Some(last) = run.last() else { break };
-            let end = last.chunk + last.len;
-            let lacking = if run.iter().any(|slot| slot.number.is_some()) {
-                self.issue_run(inode, layout, run, flags)
-            } else {
-                None
-            };
-            at = end.next_multiple_of(CHUNK);
-            if let Some(lacking) = lacking {
-                at = lacking;
-                break;
-            }
-        }
-        stream.lock().issued(at);
-    }
-
-    /// Reserves slots from `at` on, at most to `to`: as many as follow each other, or (none of them
-    /// reserved) those that are not to be asked for.
-    fn reserve_slots(&self, inode: &Inode, at: u64, to: u64) -> Vec<Reserved> {
-        let pool = u64::from(self.options.max_read_ahead_mb) << 20;
-        let mut st = inode.st.lock();
-        let st = &mut *st;
-        let mut run: Vec<Reserved> = Vec::new();
-        for chunk in (at..to).step_by(CHUNK as usize) {
-            let len = CHUNK.min(st.size.saturating_sub(chunk));
-            let end = chunk + len;
-            let over = st.dirty.overlaps(chunk, end)
-                || st.flight.overlaps(chunk, end)
-                || st.unstable.overlaps(chunk, end);
-            let there = over || st.ahead.has(chunk);
-            let mixed = run.last().is_some_and(|slot| slot.number.is_some() == there);
-            if len == 0 || mixed {
-                break;
-            }
-            let full = self.ahead_bytes.load(std::sync::atomic::Ordering::Relaxed) + CHUNK > pool;
-            if !there && full {
-                break;
-            }
-            let number = (!there).then(|| st.ahead.reserve(chunk, len, &self.ahead_bytes));
-            run.push(Reserved { chunk, number, len });
-        }
-        run
-    }
-
-    /// Asks for reserved chunks that follow each other; where the wire was full, if it was.
-    fn issue_run(
-        self: &Arc<Core>,
-        inode: &Arc<Inode>,
-        layout: &Arc<Layout>,
-        run: Vec<Reserved>,
-        flags: u8,
-    ) -> Option<u64> {
-        let (from, last) = (run.first()?.chunk, run.last()?);
-        let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK)).max(CHUNK);
-        let wants = cut::reads(layout, from, last.chunk + last.len - from, max);
-        let filling = Arc::new(Filling::new(inode.clone(), run, &wants));
-        let mut lacking = None;
-        for want in wants {
-            let ost = self.stripe(layout, want.stripe).ok();
-            let Some((ost, permit)) = ost.and_then(|ost| ost.try_permit().map(|p| (ost, p))) else {
-                let at = want.parts.iter().map(|(at, _)| *at / CHUNK * CHUNK).min();
-                lacking = lacking.into_iter().chain(at).min();
-                filling.came(&want, Err(Errno::EAGAIN));
-                continue;
-            };
-            let object = layout.object(inode.fid, want.stripe);
-            let (at, n, filling) = (want.object_offset, want.len as u32, filling.clone());
-            ost.read(permit, object, at, n, flags | R_BEHIND, move |r| filling.came(&want, r));
-        }
-        lacking
-    }
-
     /// A read while others may write: the OSTs are asked, and for the end of the file the MDT too.
     /// None: it has become this client's alone.
     fn read_shared(
@@ -366,17 +256,6 @@ impl Core {
             cut_off(&mut more, size.saturating_sub(offset + reached).max(came));
         }
         Ok(Some((end, more)))
-    }
-}
-
-/// Bytes of a slot, waiting for them; None when there is none.
-fn take_slot(inode: &Inode, at: u64, len: u64) -> Option<Bytes> {
-    let mut st = inode.st.lock();
-    loop {
-        match st.ahead.take(at, len)? {
-            None => inode.landed.wait(&mut st),
-            there => return there,
-        }
     }
 }
 

@@ -1,0 +1,158 @@
+//! Readers in strides: blocks of one length at one distance, as each of several readers of a shared file
+//! takes its own.
+//!
+//! Role: finds the pattern and says which blocks come next. Everything between them is another's, and is
+//! not read. Never does: I/O.
+
+/// Bytes asked for ahead of a reader.
+const WINDOW: u64 = 4 << 20;
+/// Blocks asked for ahead of a reader, at least and at most.
+const BLOCKS: (u64, u64) = (2, 16);
+/// Longest block.
+const LONGEST: u64 = crate::ahead::CHUNK;
+/// Equal steps after which a reader is taken to go on.
+const HITS: u32 = 1;
+
+/// One reader's pattern. What it reads without a gap is one block, however many requests that takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stride {
+    /// The block it is at.
+    start: u64,
+    end: u64,
+    /// From one block's start to the next, and the length of those that are read to their end.
+    step: u64,
+    len: u64,
+    hits: u32,
+    /// Start of the first block that was not asked for.
+    issued: u64,
+}
+
+/// Blocks to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) first: u64,
+    pub(crate) step: u64,
+    pub(crate) len: u64,
+    pub(crate) count: u64,
+}
+
+impl Stride {
+    fn stands(&self) -> bool {
+        self.hits >= HITS
+    }
+
+    /// A read of `[offset, end)`; what to ask for now if it belongs to a stride (maybe nothing).
+    pub(crate) fn on_read(&mut self, (offset, end): (u64, u64)) -> Option<Blocks> {
+        if offset == self.end && self.end > self.start {
+            self.end = end;
+            if self.end - self.start > self.len {
+                self.hits = 0;
+            }
+            return self.stands().then(|| self.none());
+        }
+        let (len, step) = (self.end - self.start, offset.wrapping_sub(self.start));
+        let onwards = offset > self.start && step > len && (1..=LONGEST).contains(&len);
+        if onwards && step == self.step && len == self.len {
+            self.hits = self.hits.saturating_add(1);
+        } else {
+            (self.hits, self.issued) = (0, 0);
+        }
+        *self = Stride { start: offset, end, step, len, ..*self };
+        self.stands().then(|| self.next())
+    }
+
+    /// What was asked for and is not wanted any more if the reader goes on at `offset`.
+    pub(crate) fn strays(&self, offset: u64) -> Option<(u64, u64)> {
+        let goes_on = offset == self.end || offset.wrapping_sub(self.start) == self.step;
+        (self.issued > 0 && !goes_on).then_some((self.start, self.issued))
+    }
+
+    fn none(&self) -> Blocks {
+        Blocks { first: self.issued, step: self.step, len: self.len, count: 0 }
+    }
+
+    fn next(&self) -> Blocks {
+        let most = (WINDOW / self.len).clamp(BLOCKS.0, BLOCKS.1);
+        let next = self.start.saturating_add(self.step);
+        let first = self.issued.max(next);
+        let ahead = (first - next) / self.step;
+        // In few batches: many requests together cost less than one after the other.
+        let count = if ahead > most / 2 { 0 } else { most - ahead };
+        Blocks { first, count, ..self.none() }
+    }
+
+    /// Blocks before `at` are asked for.
+    pub(crate) fn issued(&mut self, at: u64) {
+        self.issued = self.issued.max(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 47_008;
+    const STEP: u64 = 4 * LEN;
+
+    fn read(s: &mut Stride, offset: u64, len: u64) -> Option<Blocks> {
+        let blocks = s.on_read((offset, offset + len));
+        if let Some(b) = blocks {
+            s.issued(b.first + b.count * b.step);
+        }
+        blocks
+    }
+
+    #[test]
+    fn whoever_reads_every_fourth_block_has_each_asked_for_once() {
+        let (mut s, mut asked) = (Stride::default(), Vec::new());
+        for n in 0..100 {
+            let Some(b) = read(&mut s, LEN + n * STEP, LEN) else { continue };
+            assert_eq!((b.step, b.len), (STEP, LEN));
+            asked.extend((0..b.count).map(|i| b.first + i * b.step));
+            assert!(asked.last().is_none_or(|last| *last <= LEN + (n + BLOCKS.1) * STEP));
+        }
+        let first = asked[0];
+        let all: Vec<u64> = (0..asked.len() as u64).map(|i| first + i * STEP).collect();
+        assert_eq!(asked, all);
+        assert!(first <= LEN + 3 * STEP && asked.len() > 90);
+    }
+
+    #[test]
+    fn a_block_may_take_several_requests() {
+        let mut s = Stride::default();
+        let mut found = 0;
+        for n in 0..8 {
+            read(&mut s, n * STEP, LEN - 10);
+            found += u64::from(read(&mut s, n * STEP + LEN - 10, 10).is_some());
+        }
+        assert!(found >= 4, "{found}");
+    }
+
+    #[test]
+    fn who_reads_on_or_here_and_there_reads_in_no_stride() {
+        let mut s = Stride::default();
+        for n in 0..50 {
+            assert_eq!(read(&mut s, n * LEN, LEN), None);
+        }
+        let mut s = Stride::default();
+        for at in [9, 1, 7, 2, 8, 30, 11, 90, 4] {
+            assert_eq!(read(&mut s, at << 20, LEN), None);
+        }
+        let mut s = Stride::default();
+        for n in (0..50).rev() {
+            assert_eq!(read(&mut s, n * STEP, LEN), None, "backwards");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_strays_when_the_reader_goes_elsewhere() {
+        let mut s = Stride::default();
+        for n in 0..6 {
+            read(&mut s, n * STEP, LEN);
+        }
+        assert_eq!(s.strays(6 * STEP), None);
+        assert!(matches!(s.strays(3), Some((from, to)) if from == 5 * STEP && to > from));
+        assert_eq!(read(&mut s, 3, LEN), None);
+        assert_eq!(s.strays(77 * STEP), None);
+    }
+}
