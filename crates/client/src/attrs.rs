@@ -25,6 +25,9 @@ pub(crate) struct Known {
     layout: Option<(u64, Box<Layout>)>,
     /// When the attributes were learned ([`crate::leases`]).
     pub(crate) mark: Mark,
+    /// Of a directory: where it was found, and when that was learned. Who moves it elsewhere changes its
+    /// attributes.
+    parent: Option<(Fid, Mark)>,
     used: bool,
 }
 
@@ -33,6 +36,11 @@ impl Known {
     pub(crate) fn layout(&self) -> Option<&Layout> {
         let (version, layout) = self.layout.as_ref()?;
         (*version == self.attr.version).then_some(layout)
+    }
+
+    /// Where a directory was found, and when that was learned, if it is known.
+    pub(crate) fn parent(&self) -> Option<(Fid, Mark)> {
+        self.parent
     }
 }
 
@@ -59,7 +67,7 @@ impl Attrs {
     pub(crate) fn born(&mut self, attr: Attr, target: &[u8], mark: Mark) {
         let target = (!target.is_empty()).then(|| target.into());
         let (inline, layout) = (Some(0), None);
-        let known = Known { attr, inline, target, layout, mark, used: true };
+        let known = Known { attr, inline, target, layout, mark, parent: None, used: true };
         self.map.insert(known.attr.fid, known);
     }
 
@@ -81,7 +89,7 @@ impl Attrs {
             None if removals == self.removals => {
                 let attr = attr.clone();
                 let (inline, target, layout) = (None, None, None);
-                let known = Known { attr, inline, target, layout, mark, used: true };
+                let known = Known { attr, inline, target, layout, mark, parent: None, used: true };
                 self.map.insert(known.attr.fid, known);
             }
             None => {}
@@ -96,6 +104,16 @@ impl Attrs {
             && attr.flags & A_INLINE == 0
         {
             known.layout = Some((attr.version, Box::new(layout.clone())));
+        }
+    }
+
+    /// What told these attributes found the directory there; nothing if newer ones are known.
+    pub(crate) fn found_in(&mut self, attr: &Attr, parent: Fid, mark: Mark) {
+        if attr.is_dir()
+            && let Some(known) = self.map.get_mut(&attr.fid)
+            && known.attr.version == attr.version
+        {
+            known.parent = Some((parent, mark));
         }
     }
 

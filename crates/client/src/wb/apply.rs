@@ -134,7 +134,7 @@ impl Tree {
             return Fails(e);
         }
         let fid = match name {
-            b".." if self.trust.alone() => known!(self.names.parent(dir)),
+            b".." => known!(self.parent(dir)),
             _ if odd(name) || !self.trusts(dir) => return Ask,
             _ => match self.names.find(dir, name) {
                 Found::Is(fid, _) => fid,
@@ -224,6 +224,7 @@ impl Tree {
         let is_dir = kind == FileKind::Dir;
         if is_dir {
             self.names.born(*fid, *dir, mark);
+            self.attrs.found_in(&attr, *dir, mark);
         }
         self.names.set(*dir, name, Some((*fid, kind)), true);
         self.touch_dir(*dir, i64::from(is_dir), now);

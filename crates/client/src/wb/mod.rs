@@ -67,6 +67,8 @@ pub(crate) struct Tree {
     /// Inodes that what is logged or on its way touches, and how many entries do not say which.
     pending: HashMap<Fid, u32>,
     vague: usize,
+    /// Renames from directory to directory on their way: where a directory is may be another by now.
+    moving: u32,
     /// A part of the log was sent and is not answered.
     in_flight: bool,
     /// Changes when everything known is dropped.
@@ -114,6 +116,7 @@ impl Wb {
             busy: HashMap::new(),
             pending: HashMap::new(),
             vague: 0,
+            moving: 0,
             in_flight: false,
             epoch: 1,
             room: 0,
@@ -294,6 +297,9 @@ impl Tree {
         match (op, res) {
             (Op::Lookup { dir, name }, Res::Entry { attr, .. }) => {
                 learn(self, attr);
+                if !matches!(&name[..], b"." | b"..") {
+                    self.found_in(attr, *dir, note);
+                }
                 match &name[..] {
                     b"." => {}
                     b".." => self.names.set_parent(*dir, attr.fid),
@@ -311,7 +317,10 @@ impl Tree {
                 self.names.set(*dir, name, None, false);
             }
             (Op::ReadDir { dir, cookie, .. }, Res::Entries { entries, end }) => {
-                entries.0.iter().filter_map(|e| e.attr.as_ref()).for_each(|a| learn(self, a));
+                for attr in entries.0.iter().filter_map(|e| e.attr.as_ref()) {
+                    learn(self, attr);
+                    self.found_in(attr, *dir, note);
+                }
                 if same(self, *dir) && self.trusts_since(*dir, note) {
                     let of = entries.0.iter().map(|e| (e.cookie, e.name.clone(), e.fid, e.kind));
                     self.names.fill(*dir, *cookie, of, *end);
@@ -321,6 +330,7 @@ impl Tree {
                 learn(self, attr);
                 if *created && attr.is_dir() {
                     self.born(attr.fid, *dir, note);
+                    self.found_in(attr, *dir, note);
                 }
                 if !name.is_empty() {
                     let is = Some((attr.fid, attr.kind()));
@@ -336,6 +346,7 @@ impl Tree {
                 Res::Renamed { moved, replaced },
             ) => {
                 learn(self, moved);
+                self.found_in(moved, *to_dir, note);
                 let of = |a: &Attr| Some((a.fid, a.kind()));
                 let swap = flags & proto::mds::RN_EXCHANGE != 0;
                 // Two names of one inode: nothing happened.
@@ -352,7 +363,12 @@ impl Tree {
                 self.set_name(*from_dir, from, back, true, note);
                 self.set_name(*to_dir, to, of(moved), true, note);
                 if let Some(a) = replaced {
-                    if swap { learn(self, a) } else { self.lost_link(a, note) }
+                    if swap {
+                        learn(self, a);
+                        self.found_in(a, *from_dir, note);
+                    } else {
+                        self.lost_link(a, note);
+                    }
                 }
             }
             (Op::Link { dir, name, .. }, Res::Attr { attr }) => {
@@ -387,6 +403,13 @@ impl Tree {
         let mark = note.got.mark(attr.fid, LS_ATTR, note.mark);
         if self.trust.alone() || self.trust.leases.fresh(attr.fid, LS_ATTR, mark) {
             self.attrs.learn(attr, note.removals, mark);
+        }
+    }
+
+    /// An answer that told attributes found them in this directory.
+    fn found_in(&mut self, attr: &Attr, dir: Fid, note: &Note) {
+        if attr.is_dir() {
+            self.attrs.found_in(attr, dir, note.got.mark(attr.fid, LS_ATTR, note.mark));
         }
     }
 

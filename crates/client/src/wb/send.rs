@@ -44,6 +44,11 @@ fn needs_opens(op: &Op) -> bool {
     )
 }
 
+/// Whether it may put a directory elsewhere.
+fn moves(op: &Op) -> bool {
+    matches!(op, Op::Rename { from_dir, to_dir, .. } if from_dir != to_dir)
+}
+
 /// Whether it is one of several that stand for themselves.
 fn reads(op: &Op) -> bool {
     matches!(op, Op::ReadInline { .. })
@@ -217,6 +222,8 @@ impl Mdt {
         let mut asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
         let mut notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
         let busy = tree.make_busy(&refs);
+        let moves = u32::from(refs.iter().any(|op| moves(op)));
+        tree.moving += moves;
         drop(refs);
         let ops: Vec<Op> = ops.into_iter().map(|op| tree.closing(op)).collect();
         tree.in_flight = !front.is_empty();
@@ -291,6 +298,7 @@ impl Mdt {
         tree.doubt_again(&doubtful, &told);
         tree.in_flight &= front.is_empty();
         tree.end_busy(&busy);
+        tree.moving -= moves;
         drop(tree);
         self.wb.changed.notify_all();
         outcome

@@ -78,6 +78,18 @@ impl Tree {
         (trust.alone() || trust.leases.fresh(fid, LS_ATTR, known.mark)).then_some(known)
     }
 
+    /// The parent of a directory, if it is the truth. Among others its attributes' lease stands for it, too.
+    pub(super) fn parent(&mut self, dir: Fid) -> Option<Fid> {
+        if self.trust.alone() {
+            return self.names.parent(dir);
+        }
+        if self.moving > 0 {
+            return None;
+        }
+        let (parent, mark) = self.attrs.edit(dir)?.parent()?;
+        self.trust.leases.fresh(dir, LS_ATTR, mark).then_some(parent)
+    }
+
     /// Something is called back: what rests on it is dropped.
     pub(crate) fn recalled(&mut self, fid: Fid, bits: u8) {
         if bits & LS_LOOKUP != 0 {
