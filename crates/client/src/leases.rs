@@ -33,7 +33,7 @@ const PER_SHARD: usize = 4096;
 const CHANGED: u8 = LS_ATTR | LS_LAYOUT | LS_READ;
 
 /// What who makes an inode has of it: what an MDT grants for it.
-fn of_maker(kind: FileKind) -> u8 {
+pub(crate) fn of_maker(kind: FileKind) -> u8 {
     match kind {
         FileKind::Dir => LS_LOOKUP | LS_ATTR | LS_DIRX,
         _ => LS_ATTR | LS_OPEN | LS_LAYOUT | LS_READ | LS_WRITE,

@@ -36,6 +36,8 @@ struct Dir {
     changes: u64,
     /// Look-ups the list could not answer.
     misses: u32,
+    /// How often nobody else was to have anything of it, and somebody had.
+    vain: u32,
     /// Since when it is known, among others ([`crate::leases`]).
     mark: Mark,
     used: bool,
@@ -217,6 +219,31 @@ impl Names {
         let at = present().take(sought).position(|(is, _)| *is == fid)?;
         let round = present().skip(at + 1).chain(present().take(at));
         Some(round.take(max).copied().collect())
+    }
+
+    /// The first names of a listing and what they stand for, at most `max`, if this is the first of all;
+    /// else nothing.
+    pub(crate) fn listed_first(&self, dir: Fid, name: &[u8], max: usize) -> Vec<(Fid, FileKind)> {
+        let Some(d) = self.dirs.get(&dir) else { return Vec::new() };
+        // Known to be absent may be some, too.
+        let listed = d.list.iter().take(4 * max).take_while(|((hash, _), _)| d.covers(*hash));
+        let mut present = listed.filter_map(|((_, n), is)| is.map(|is| (n, is))).peekable();
+        if present.peek().is_none_or(|(first, _)| ***first != *name) {
+            return Vec::new();
+        }
+        present.map(|(_, is)| is).take(max).collect()
+    }
+
+    /// Notes that a directory was asked for in vain; how often it was is [`Names::vain`].
+    pub(crate) fn asked_in_vain(&mut self, dir: Fid) {
+        if let Some(d) = self.dirs.get_mut(&dir) {
+            d.vain += 1;
+        }
+    }
+
+    /// See [`Names::asked_in_vain`]; begins anew when the names are forgotten.
+    pub(crate) fn vain(&self, dir: Fid) -> u32 {
+        self.dirs.get(&dir).map_or(0, |d| d.vain)
     }
 
     /// Whether a directory holds nothing; None: not known.

@@ -303,6 +303,9 @@ crate::wire_enum! {
         /// first).
         31 => Release { leases: List<Lease> },
         /// Asks for a lease by name; what was granted is in the answer's `leases`: [`Res::Attr`].
+        /// Among others, exclusive ones asked for one after the other are a wish: leases in the way
+        /// of any of them are called back together before the first; what is in the way then is
+        /// EAGAIN.
         32 => Lease { fid: Fid, bits: u8 },
     }
 }

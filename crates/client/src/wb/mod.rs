@@ -11,6 +11,7 @@
 mod among;
 mod apply;
 mod aside;
+mod foresee;
 mod log;
 mod message;
 pub(crate) mod near;

@@ -219,6 +219,9 @@ impl Mdt {
         let opens = tree.tell_opens(&refs);
         let doubtful = tree.makes_doubtful(&refs);
         doubtful.iter().for_each(|fid| self.wb.trust.leases.changed(*fid));
+        // What is open here goes name by name: its opens take the message's room.
+        let foresees = may && !alone && opens.is_empty();
+        let mut first = if foresees { tree.foresee(&ops) } else { Vec::new() };
         let mut asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
         let mut notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
         let busy = tree.make_busy(&refs);
@@ -233,6 +236,7 @@ impl Mdt {
         let at = if front.is_empty() { Vec::new() } else { front.iter().map(|e| e.at).collect() };
         let mut message = Message { cred, at, ops: Vec::new(), goes_on: !alone };
         message.ops.extend(front.iter().map(|e| e.op.clone()));
+        message.ops.extend(first.iter().map(|(op, _)| op.clone()));
         message.ops.extend(opens.iter().map(|(op, ..)| op.clone()));
         message.ops.extend(ops.iter().cloned());
         message.ops.extend(asks.iter().map(|(op, _)| op.clone()));
@@ -245,10 +249,19 @@ impl Mdt {
         let mut told = Vec::new();
         let outcome = answer.map(|(results, got)| {
             let got = Arc::new(got);
-            let all = notes.iter_mut().chain(asks.iter_mut().map(|(_, note)| note));
+            let beside = first.iter_mut().chain(&mut asks).map(|(_, note)| note);
+            let all = notes.iter_mut().chain(beside);
             all.for_each(|note| note.got = got.clone());
             let mut results = results.into_iter();
             tree.settle(&front, &mut results, &got);
+            for (op, note) in &first {
+                if let Some(res) = results.next()
+                    && self.wb.trust.any()
+                {
+                    tree.learn(op, &res, note);
+                }
+            }
+            tree.foreseen(&first);
             let mut refused = None;
             for (_, fid, handle, flags) in &opens {
                 match results.next() {

@@ -29,7 +29,9 @@
 //! once, the operation that conflicts with `ERESTART` (it and those after it did not run; the client
 //! sends them again by themselves). And requests set aside take credits: while a session is being
 //! called back, no more than
-//! [`ASIDE_WHILE_CALLED`] of its requests stay aside, the others are answered `ERESTART`.
+//! [`ASIDE_WHILE_CALLED`] of its requests stay aside, the others are answered `ERESTART`. Exclusive
+//! leases that a client wishes for many inodes, in front of what it is about to do with them, wait once
+//! for all of them and are refused if that was not enough (`server::row`).
 //!
 //! Why everything ends. An inode that somebody waits for, or of which a lease is being called back,
 //! grants nothing until the waiting tasks have run. So a task waits at most once for each inode it

@@ -62,6 +62,14 @@ pub fn named(op: &Op, mut f: impl FnMut(Fid, u8)) {
     }
 }
 
+/// The inode that an operation asks for alone, by its number.
+pub fn asks_alone(op: &Op) -> Option<Fid> {
+    match op {
+        Op::Lease { fid, bits } if bits & EXCLUSIVE != 0 && *fid != Fid::CURRENT => Some(*fid),
+        _ => None,
+    }
+}
+
 /// Whether an operation names what the one before it named.
 pub fn names_current(op: &Op) -> bool {
     let mut found = false;

@@ -11,6 +11,7 @@ mod loader;
 mod open;
 mod poll;
 mod recall;
+mod row;
 mod service;
 mod sole;
 mod state;

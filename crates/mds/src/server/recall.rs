@@ -106,7 +106,7 @@ impl State {
         self.sole.holder.is_none() && !self.leases.table.is_empty()
     }
 
-    fn others(&self, session: u64, fid: Fid, bits: u8, found: &mut Vec<Conflict>) {
+    pub(super) fn others(&self, session: u64, fid: Fid, bits: u8, found: &mut Vec<Conflict>) {
         for (s, has) in self.leases.table.others(fid, session) {
             if has & bits != 0 {
                 found.push(Conflict { fid, session: s, bits: has & bits });
@@ -137,6 +137,9 @@ impl State {
     pub fn in_the_way(&self, task: &Task, op: &Op) -> Result<(), Halt> {
         if !self.shares() {
             return Ok(());
+        }
+        if task.asks_in_a_row() {
+            return self.in_the_way_of_a_row(task);
         }
         let session = task.session.id();
         let glimpse = matches!(op, Op::GetAttr { .. });
@@ -422,7 +425,12 @@ impl State {
         if !task.wants_shared() {
             return bits;
         }
-        let makes = matches!(want, Want::New(_) | Want::DirOwner);
+        let asks = matches!(want, Want::Asked(_, wished) if wished & EXCLUSIVE != 0);
+        // What another has open it may look at, whoever else removes it.
+        let makes = match asks {
+            true => !self.ns.opens.open_elsewhere(fid, task.session.id()),
+            false => matches!(want, Want::New(_) | Want::DirOwner),
+        };
         match self.ns.opens.is_writer(fid, task.session.id()) {
             true if task.wants_file_writes() => bits,
             // What it writes it does not believe in; what it has from before it drops itself.
@@ -471,7 +479,7 @@ impl State {
         }
     }
 
-    fn is_hot(&self, dir: Fid) -> bool {
+    pub(super) fn is_hot(&self, dir: Fid) -> bool {
         self.leases.hot.is(dir, self.options.clock.now())
     }
 
@@ -495,7 +503,7 @@ impl State {
     }
 }
 
-fn settle(mut found: Vec<Conflict>) -> Result<(), Halt> {
+pub(super) fn settle(mut found: Vec<Conflict>) -> Result<(), Halt> {
     if found.is_empty() {
         return Ok(());
     }
