@@ -278,10 +278,14 @@ impl Client {
         asked: Asked,
     ) -> Result<Option<Arc<OpenFile>>, Errno> {
         let core = self.core();
-        if !core.caching() {
+        let alone = core.caching();
+        if !alone && !flags.write {
             return self.open_leased(cred, fid, flags, asked);
         }
-        let loaded = core.registry.find(fid).filter(|i| i.st.lock().is_loaded(asked.epoch));
+        let loaded = core.registry.find(fid).filter(|inode| {
+            let st = inode.st.lock();
+            if alone { st.is_loaded(asked.epoch) } else { core.owns(&st) }
+        });
         let inode = match loaded {
             Some(inode) => inode,
             None if flags.write => return Ok(None),

@@ -156,6 +156,68 @@ fn what_is_removed_where_it_was_made_costs_no_message_each() {
 }
 
 #[test]
+fn what_only_one_has_is_written_again_without_a_message_each() {
+    let world = World::new(1);
+    let (a, b) = (world.client(), world.client());
+    let d = make(&a, Fid::ROOT, "d", FileKind::Dir);
+    for i in 0..20 {
+        write_small(&a, d, &format!("f{i}")).release();
+    }
+    a.sync_all().unwrap();
+    let before = a.stats().mds_messages;
+    for i in 0..20 {
+        let fid = a.lookup(&root(), d, format!("f{i}").as_bytes()).unwrap().fid;
+        let f = a.open(&root(), fid, OpenFlags { trunc: true, ..RW }).unwrap();
+        f.write(0, Data::Slice(&[9; 100])).unwrap();
+        f.release();
+    }
+    a.sync_all().unwrap();
+    let counted = a.stats().mds_messages - before;
+    assert!(counted <= 4, "20 files written again: {counted} messages: {:?}", a.stats());
+    for i in 0..20 {
+        assert_eq!(size(&b, d, &format!("f{i}")), 100);
+    }
+    assert_eq!((a.stats().surprises, b.stats().surprises), (0, 0));
+}
+
+#[test]
+fn what_is_open_again_here_is_told_before_another_gets_it() {
+    let world = World::new(1);
+    let (a, b) = (world.client(), world.client());
+    let d = make(&a, Fid::ROOT, "d", FileKind::Dir);
+    for round in 0..30 {
+        let name = format!("f{round}");
+        write_small(&a, d, &name).release();
+        let fid = a.lookup(&root(), d, name.as_bytes()).unwrap().fid;
+        let f = a.open(&root(), fid, RW).unwrap();
+        f.write(8192, Data::Slice(&[8; 100])).unwrap();
+        match round % 3 {
+            // It is written by both, one of them only looks, or it goes while it is open.
+            0 => {
+                assert_eq!(b.lookup(&root(), d, name.as_bytes()).unwrap().fid, fid);
+                let g = b.open(&root(), fid, RW).unwrap();
+                g.write(8292, Data::Slice(&[9; 8])).unwrap();
+                f.write(8300, Data::Slice(&[8; 100])).unwrap();
+                g.release();
+                assert_eq!((size(&a, d, &name), size(&b, d, &name)), (8400, 8400));
+            }
+            1 => assert_eq!(size(&b, d, &name), 8292),
+            _ => {
+                b.unlink(&root(), d, name.as_bytes()).unwrap();
+                let mut buf = [0; 10_000];
+                assert_eq!(f.read(0, &mut buf).unwrap(), 8292, "it lives until it is closed");
+                f.write(8292, Data::Slice(&[8; 8])).unwrap();
+                assert_eq!(f.read(0, &mut buf).unwrap(), 8300);
+            }
+        }
+        f.release();
+    }
+    a.sync_all().unwrap();
+    b.sync_all().unwrap();
+    assert_eq!((a.stats().surprises, b.stats().surprises), (0, 0));
+}
+
+#[test]
 fn what_was_done_here_is_there_when_another_looks() {
     let world = World::new(1);
     let (a, b) = (world.client(), world.client());

@@ -49,9 +49,10 @@ fn concerns(op: &Op) -> Concerns {
         | Op::Close { fid, .. }
         | Op::Report { fid, .. }
         | Op::WriteInline { fid, .. }
+        | Op::SetAttr { fid, .. }
+        | Op::Open { fid, .. }
         | Op::Lock { fid, .. }
         | Op::TestLock { fid, .. } => Concerns::One(*fid),
-        Op::Open { fid, flags, .. } if flags & O_WRITE == 0 => Concerns::One(*fid),
         Op::Statfs {} | Op::AllocFids {} | Op::Status {} => Concerns::Nothing,
         _ => Concerns::More,
     }

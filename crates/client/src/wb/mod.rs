@@ -179,13 +179,14 @@ impl Wb {
     }
 
     /// Opens a file without telling the MDT; None when that is not possible. For writing the
-    /// MDT must hold its data: it marks files whose objects are written.
+    /// MDT must hold its data: it marks files whose objects are written. Among others only what nobody
+    /// else has anything of is opened so, and a call-back tells it ([`among`]).
     pub(crate) fn open(&self, fid: Fid, flags: u32) -> Option<u64> {
         let mut tree = self.tree.lock();
-        if !self.may() || tree.busy.contains_key(&fid) {
+        if tree.busy.contains_key(&fid) {
             return None;
         }
-        let attr = tree.attrs.get(fid)?;
+        let attr = &tree.own(fid)?.attr;
         let fits = flags & proto::mds::O_WRITE == 0 || apply::plain_inline(attr);
         fits.then(|| tree.opens.begin(fid, flags))
     }
