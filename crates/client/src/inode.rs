@@ -141,6 +141,8 @@ pub(crate) struct State {
     pub(crate) damaged: u32,
     /// Answered, not committed.
     pub(crate) unstable: RangeMap<Taken>,
+    /// When the first of these was answered ([`crate::leases`]).
+    pub(crate) taken_at: Mark,
     /// Stripes whose objects were cut since their last commit.
     pub(crate) cut: BTreeSet<u16>,
     pub(crate) next_id: u64,
@@ -228,6 +230,7 @@ impl Inode {
             next_sent: 1,
             draining: 0,
             unstable: RangeMap::default(),
+            taken_at: Mark::NEVER,
             damaged: 0,
             cut: BTreeSet::new(),
             next_id: 1,

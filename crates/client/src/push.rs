@@ -136,6 +136,9 @@ impl Core {
                     }
                     Ok(w) => {
                         let taken = Taken { id, ost, verifier: w.verifier };
+                        if st.unstable.is_empty() {
+                            st.taken_at = self.leases.mark();
+                        }
                         st.unstable.insert(at, seg.data, taken);
                         st.unstable_since.get_or_insert(self.tick_now());
                     }

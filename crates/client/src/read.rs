@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::mds::{O_WRITE, Op, Res};
+use proto::mds::{LS_READ, O_WRITE, Op, Res};
 use proto::oss::{R_BEHIND, R_ONCE, W_DIRECT};
 use proto::{Errno, Layout};
 
@@ -123,10 +123,14 @@ impl Core {
         // Each asked once: a call-back may come between, and is answered only after this lock.
         let (knows, owns) = (self.knows(&st), self.owns(&st));
         // Among others what was written from here may be older than what the objects hold; of what
-        // is this client's alone, only what they have taken may be.
+        // is this client's alone, only what they have taken may be, and not even that if nobody else
+        // could write since (invariant 3).
         let behind = || !(st.unstable.is_empty() && st.flight.is_empty() && st.dirty.is_empty());
         match knows && (owns || !behind()) {
-            true => look(&st, offset, len, self.caching()),
+            true => {
+                let since = || self.leases.fresh(st.attr.fid, LS_READ, st.taken_at);
+                look(&st, offset, len, self.caching() || (owns && since()))
+            }
             false if st.is_untold() => Ok(Local::Untold),
             false => Ok(Local::Shared),
         }
