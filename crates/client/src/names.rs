@@ -59,6 +59,19 @@ pub(crate) struct Page {
     pub(crate) end: bool,
 }
 
+/// Neighbours of an inode.
+pub(crate) struct Around<'a> {
+    /// Of its name.
+    pub(crate) suffix: Option<&'a [u8]>,
+    pub(crate) files: Vec<(Fid, FileKind)>,
+}
+
+/// What follows the last dot of a name.
+fn suffix(name: &[u8]) -> Option<&[u8]> {
+    let dot = name.iter().rposition(|b| *b == b'.').filter(|at| *at > 0)?;
+    Some(&name[dot + 1..])
+}
+
 impl Dir {
     /// Whether every entry of this hash is in the list.
     fn covers(&self, hash: u64) -> bool {
@@ -206,19 +219,24 @@ impl Names {
         (end || !entries.is_empty()).then_some(Page { entries, end })
     }
 
-    /// Present names after that of an inode, and before it when the end is reached, at most `max`;
-    /// None when it is not among the first `sought`.
+    /// What the names after that of an inode stand for, and those before it when the end is reached: of
+    /// `sought` names at most `max`, such with the same suffix first. None when it is not among the first.
     pub(crate) fn around(
         &self,
         dir: Fid,
         fid: Fid,
         sought: usize,
         max: usize,
-    ) -> Option<Vec<(Fid, FileKind)>> {
-        let present = || self.dirs.get(&dir).into_iter().flat_map(|d| d.list.values().flatten());
-        let at = present().take(sought).position(|(is, _)| *is == fid)?;
-        let round = present().skip(at + 1).chain(present().take(at));
-        Some(round.take(max).copied().collect())
+    ) -> Option<Around<'_>> {
+        let d = self.dirs.get(&dir)?;
+        let present = || d.list.iter().filter_map(|((_, n), is)| is.map(|is| (suffix(n), is)));
+        let at = present().take(sought).position(|(_, (is, _))| is == fid)?;
+        let of = present().nth(at).and_then(|(suffix, _)| suffix);
+        let round = present().skip(at + 1).take(sought).chain(present().take(at));
+        let (mut files, others): (Vec<_>, Vec<_>) = round.partition(|(suffix, _)| *suffix == of);
+        files.extend(others);
+        files.truncate(max);
+        Some(Around { suffix: of, files: files.into_iter().map(|(_, is)| is).collect() })
     }
 
     /// The first names of a listing and what they stand for, at most `max`, if this is the first of all;

@@ -1,7 +1,8 @@
 //! Which small files are likely to be read next: the neighbours of one that is read.
 //!
-//! Role: remembers in which directories names were looked up or listed lately, and how many of
-//! their files were read with a message of their own. Assumptions: as [`super`]. Never does: I/O.
+//! Role: remembers in which directories names were looked up or listed lately, how many of
+//! their files were read with a message of their own, and how many with the same suffix one after the
+//! other, in whatever directories. Assumptions: as [`super`]. Never does: I/O.
 
 use std::collections::VecDeque;
 
@@ -16,6 +17,8 @@ const RECENT: usize = 4;
 const SOUGHT: usize = 1024;
 /// Files of one directory that are read before others are read along.
 const READS: u32 = 2;
+/// Files with the same suffix read one after the other before others are read along in any directory.
+const RUN: u32 = 4;
 /// Files that may be read along with another.
 pub(crate) const ALONG: usize = 16;
 /// Bytes they may have together.
@@ -33,37 +36,52 @@ struct Recent {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Near(VecDeque<Recent>);
+pub(crate) struct Near {
+    recent: VecDeque<Recent>,
+    /// The suffix that was read last, and how often in a row.
+    run: (Vec<u8>, u32),
+}
 
 impl Near {
     /// Names of a directory were asked for.
     pub(crate) fn visit(&mut self, dir: Fid) {
-        match self.0.iter().position(|r| r.dir == dir) {
+        match self.recent.iter().position(|r| r.dir == dir) {
             Some(0) => {}
             Some(at) => {
-                if let Some(recent) = self.0.remove(at) {
-                    self.0.push_front(recent);
+                if let Some(recent) = self.recent.remove(at) {
+                    self.recent.push_front(recent);
                 }
             }
             None => {
-                self.0.truncate(RECENT - 1);
-                self.0.push_front(Recent { dir, reads: 0 });
+                self.recent.truncate(RECENT - 1);
+                self.recent.push_front(Recent { dir, reads: 0 });
             }
         }
+    }
+
+    /// A file of this suffix is read; whether many were before.
+    fn goes_on(&mut self, suffix: &[u8]) -> bool {
+        if self.run.0 != suffix {
+            self.run = (suffix.to_vec(), 0);
+        }
+        self.run.1 = self.run.1.saturating_add(1);
+        self.run.1 > RUN
     }
 }
 
 impl Tree {
     /// A file is about to be read: small files near it, in the order of the listing, and their
-    /// sizes; none before a few of the directory were read.
+    /// sizes, such with the same suffix first; none before a few were read.
     pub(crate) fn near(&mut self, fid: Fid) -> Vec<(Fid, u64)> {
-        for at in 0..self.near.0.len() {
-            let dir = self.near.0[at].dir;
-            let Some(files) = self.names.around(dir, fid, SOUGHT, CANDIDATES) else { continue };
-            self.near.0[at].reads += 1;
-            if self.near.0[at].reads <= READS {
+        for at in 0..self.near.recent.len() {
+            let dir = self.near.recent[at].dir;
+            let Some(around) = self.names.around(dir, fid, SOUGHT, CANDIDATES) else { continue };
+            let goes_on = around.suffix.is_some_and(|suffix| self.near.goes_on(suffix));
+            self.near.recent[at].reads += 1;
+            if self.near.recent[at].reads <= READS && !goes_on {
                 return Vec::new();
             }
+            let files = around.files;
             let mut small = Vec::new();
             for (fid, kind) in files {
                 // Among others: what is believed of a file nobody else has for himself, so nobody is
