@@ -30,6 +30,7 @@ use proto::{Attr, Errno, Fid, FileKind, Layout};
 use crate::attrs::Attrs;
 use crate::leases::{Got, Mark};
 use crate::names::{Found, Names};
+use foresee::Shared;
 use log::Log;
 use near::Near;
 use opens::Opens;
@@ -62,6 +63,7 @@ pub(crate) struct Tree {
     pub(crate) attrs: Attrs,
     pub(crate) opens: Opens,
     pub(crate) near: Near,
+    shared: Shared,
     pub(crate) log: Log,
     /// Inodes that operations on their way to the MDT change.
     busy: HashMap<Fid, u32>,
@@ -113,6 +115,7 @@ impl Wb {
             attrs: Attrs::default(),
             opens: Opens::default(),
             near: Near::default(),
+            shared: Shared::default(),
             log: Log::default(),
             busy: HashMap::new(),
             pending: HashMap::new(),

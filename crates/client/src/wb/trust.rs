@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use proto::Fid;
-use proto::mds::{LS_ATTR, LS_LOOKUP, O_WRITE, Op, Res};
+use proto::mds::{LS_ATTR, LS_DIRX, LS_LOOKUP, O_WRITE, Op, Res};
 
 use super::{Note, Tree};
 use crate::attrs::Known;
@@ -94,6 +94,9 @@ impl Tree {
     pub(crate) fn recalled(&mut self, fid: Fid, bits: u8) {
         if bits & LS_LOOKUP != 0 {
             self.names.forget(fid);
+        }
+        if bits & (LS_LOOKUP | LS_DIRX) != 0 {
+            self.shared.called_back(fid);
         }
         if bits & LS_ATTR != 0 {
             self.attrs.forget(fid);
