@@ -141,7 +141,7 @@ pub(crate) struct State {
     pub(crate) damaged: u32,
     /// Answered, not committed.
     pub(crate) unstable: RangeMap<Taken>,
-    /// When the first of these was answered ([`crate::leases`]).
+    /// When the first of these, and of those on their way, was sent ([`crate::leases`]).
     pub(crate) taken_at: Mark,
     /// Stripes whose objects were cut since their last commit.
     pub(crate) cut: BTreeSet<u16>,
@@ -365,8 +365,12 @@ impl State {
         !self.dirty.is_empty() || self.flight.runs().any(|(_, seg)| seg.tag.behind)
     }
 
-    /// Bytes are on their way from now on.
-    pub(crate) fn take_off(&mut self, at: u64, bytes: &Bytes, behind: bool) {
+    /// Bytes are on their way from now on. Once an OST has taken them they are believed only under a right
+    /// that was there already: whoever writes after they were sent may come out over them.
+    pub(crate) fn take_off(&mut self, at: u64, bytes: &Bytes, behind: bool, now: Mark) {
+        if self.unstable.is_empty() && self.flight.is_empty() {
+            self.taken_at = now;
+        }
         let sent = Sent { id: self.next_sent, behind };
         self.next_sent += 1;
         self.flight.insert(at, Buf::Shared(bytes.clone()), sent);

@@ -75,7 +75,8 @@ impl Core {
             let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
             let rpcs = cut::writes(&layout, runs, self.max_rpc());
             let parts = rpcs.iter().flat_map(|rpc| &rpc.parts);
-            parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true));
+            let now = self.leases.mark();
+            parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true, now));
             st.dirty_since = if st.dirty.is_empty() { None } else { st.dirty_since };
             st.account(&self.budget);
             (layout, rpcs)
@@ -136,9 +137,6 @@ impl Core {
                     }
                     Ok(w) => {
                         let taken = Taken { id, ost, verifier: w.verifier };
-                        if st.unstable.is_empty() {
-                            st.taken_at = self.leases.mark();
-                        }
                         st.unstable.insert(at, seg.data, taken);
                         st.unstable_since.get_or_insert(self.tick_now());
                     }

@@ -197,7 +197,7 @@ impl Core {
             }
             // Older bytes that were never sent are overwritten here; the rest goes later.
             st.dirty.remove(offset, end);
-            st.take_off(offset, &data, false);
+            st.take_off(offset, &data, false, self.leases.mark());
             st.ahead.invalidate(offset, end);
             st.account(&self.budget);
             break (layout.clone(), cut::writes(&layout, vec![(offset, data)], max));
