@@ -32,8 +32,10 @@ const WELL: Duration = Duration::from_millis(1300);
 
 /// How long a mount is stopped that is to be evicted, after the 20 seconds it has to answer; and how
 /// long it then gets to find its way back before the next.
-const EVICTED: Duration = Duration::from_secs(22);
+const EVICTED: Duration = Duration::from_secs(25);
 const BACK: Duration = Duration::from_secs(4);
+/// When that which is stopped surely is.
+const SOON: Duration = Duration::from_millis(200);
 
 /// What a run of the exerciser is like.
 struct Work {
@@ -88,7 +90,10 @@ fn run(cx: &Cx) -> Result<()> {
         one_truth(cx, &mounts, &Work::of(cx, 200), |round| stop(round, AWAY))
     });
     cx.case("while mounts are stopped until they are evicted", || {
-        one_truth(cx, &mounts, &Work::with_losses(cx, 400), |round| stop(round, EVICTED))?;
+        one_truth(cx, &mounts, &Work::with_losses(cx, 400), |round| {
+            let (away, here) = (&mounts[round % mounts.len()], &mounts[(round + 1) % mounts.len()]);
+            wanted(away, here, round, || stop(round, EVICTED))
+        })?;
         some_were_evicted(&cluster)
     });
     cx.case("while mounts are killed", || killed(cx, &mut cluster, &mounts));
@@ -141,13 +146,31 @@ fn cut_off(cx: &Cx) -> Result<()> {
         cluster.mount_at(&mnt, &["nsenter", &space, "--"])?;
         mounts.push(mnt);
     }
-    one_truth(cx, &mounts, &Work::with_losses(cx, 500), |_| {
-        cable.cut()?;
-        sleep(EVICTED);
-        cable.mend()
+    one_truth(cx, &mounts, &Work::with_losses(cx, 500), |round| {
+        wanted(&mounts[2], &mounts[0], round, || {
+            cable.cut()?;
+            sleep(EVICTED);
+            cable.mend()
+        })
     })?;
     some_were_evicted(&cluster)?;
     cluster.stop_and_check()
+}
+
+/// One mount goes away with something that another wants as soon as it is gone: whatever the exerciser
+/// happens to do meanwhile, the MDT has to call it back in vain.
+fn wanted(away: &Path, here: &Path, round: usize, goes: impl FnOnce() -> Result<()>) -> Result<()> {
+    let name = format!("wanted-{round}");
+    std::fs::write(away.join(&name), "not synced").context("the mount that goes away")?;
+    let path = here.join(&name);
+    std::thread::scope(|scope| {
+        // Lost or not: the answer comes when the other is evicted.
+        scope.spawn(|| {
+            sleep(SOON);
+            path.metadata().map(drop)
+        });
+        goes()
+    })
 }
 
 /// Without this nothing was tried.
