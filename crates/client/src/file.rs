@@ -165,8 +165,16 @@ impl OpenFile {
         if !self.flags.sync {
             return Ok(());
         }
-        self.core().fsync(&self.inode, true)?;
-        self.failure()
+        self.durably(true)
+    }
+
+    /// All that was answered is durable; or an error that was not told here yet (invariant 6): also what
+    /// a restarted MDT has lost, which would find nothing left to wait for.
+    fn durably(&self, datasync: bool) -> Result<(), Errno> {
+        let outcome = self.core().fsync(&self.inode, datasync);
+        let told = self.failure();
+        let lost = self.core().mdt.promises.check(self.inode.fid, &self.losses);
+        outcome.and(told).and(lost)
     }
 
     /// The file.
@@ -260,12 +268,10 @@ impl OpenFile {
     /// fsync(2), or fdatasync(2) with `datasync`.
     pub fn fsync(&self, datasync: bool) -> Result<(), Errno> {
         self.usable()?;
-        let outcome = self.core().fsync(&self.inode, datasync);
-        let told = self.failure();
-        let lost = self.core().mdt.promises.check(self.inode.fid, &self.losses);
+        let outcome = self.durably(datasync);
         // Refused after it had been answered, when nobody had the file open.
         let refused = self.core().lost_dirs.lock().remove(&self.inode.fid);
-        outcome.and(told).and(lost).and(refused.map_or(Ok(()), Err))
+        outcome.and(refused.map_or(Ok(()), Err))
     }
 
     /// The last descriptor is gone. Does not wait for servers; later calls answer EBADF.

@@ -224,3 +224,27 @@ fn a_file_that_is_lost_does_not_fail_every_sync() {
     // Whatever else learns of it at the same time tells it once, too.
     until(|| client.sync_all().is_ok());
 }
+
+/// O_SYNC is an fsync after each write, also where the MDT restarts between the two.
+#[test]
+fn a_write_that_is_to_be_durable_does_not_hide_a_loss() {
+    let mut world = World::new(1);
+    let (client, other) = (world.client(), world.client());
+    let mode = FileKind::File.mode_bits() | 0o600;
+    let how = Some(OpenFlags { sync: true, ..RW });
+    let made = client.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, how).unwrap();
+    let file = made.file.unwrap();
+    assert_eq!(file.write(0, Data::Slice(&[1; 150_000])), Ok(150_000));
+    client.sync_all().unwrap();
+    world.disk.hold();
+    let changed = client.open(&root(), file.fid(), RW).unwrap();
+    changed.truncate(200_000).unwrap();
+    assert_eq!(other.getattr(&root(), file.fid()).unwrap().size, 200_000, "the MDT has answered");
+    world.disk.power_cut();
+    world.stop_mdt_hard();
+    world.start_mdt();
+    let next = file.write(0, Data::Slice(&[2; 1000]));
+    let size = other.getattr(&root(), file.fid()).unwrap().size;
+    assert!(next.is_err() || size == 200_000, "{next:?}, {size} bytes");
+    assert_eq!(file.write(0, Data::Slice(&[2; 1000])), Ok(1000), "it is told once");
+}
