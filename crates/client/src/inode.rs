@@ -145,6 +145,8 @@ pub(crate) struct State {
     pub(crate) taken_at: Mark,
     /// Stripes whose objects were cut since their last commit.
     pub(crate) cut: BTreeSet<u16>,
+    /// How often some were added.
+    pub(crate) cuts: u64,
     pub(crate) next_id: u64,
     /// Blocks of each object, as far as heard.
     pub(crate) blocks: Vec<Option<u64>>,
@@ -233,6 +235,7 @@ impl Inode {
             taken_at: Mark::NEVER,
             damaged: 0,
             cut: BTreeSet::new(),
+            cuts: 0,
             next_id: 1,
             blocks: Vec::new(),
             failures: 0,
@@ -363,6 +366,12 @@ impl State {
     /// Whether there are bytes of objects whose writer was answered and that no OST has for certain.
     pub(crate) fn is_behind(&self) -> bool {
         !self.dirty.is_empty() || self.flight.runs().any(|(_, seg)| seg.tag.behind)
+    }
+
+    /// The objects of these stripes are cut, which a commit begun before says nothing about.
+    pub(crate) fn note_cut(&mut self, stripes: impl Iterator<Item = u16>) {
+        self.cut.extend(stripes);
+        self.cuts += 1;
     }
 
     /// Bytes are on their way from now on. Once an OST has taken them they are believed only under a right

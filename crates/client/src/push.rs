@@ -212,15 +212,14 @@ impl Core {
 
     /// One commit; whether bytes were lost by a restart and are dirty again.
     fn commit_round(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<bool, Errno> {
-        let (upto, wanted, cut) = {
+        let (upto, wanted, cuts) = {
             let mut st = inode.st.lock();
             let Place::Striped(layout) = &st.place else {
                 st.cut.clear();
                 return Ok(false);
             };
             let wanted = unstable_objects(inode, &st, layout);
-            let cut = std::mem::take(&mut st.cut);
-            (st.next_id, wanted, cut)
+            (st.next_id, wanted, st.cuts)
         };
         let gather = Gather::new();
         for (index, objects) in wanted {
@@ -232,14 +231,16 @@ impl Core {
         }
         let mut lost = false;
         for (index, answer) in gather.wait() {
-            let verifier = answer.inspect_err(|_| {
-                // Whichever it was, all are committed again.
-                inode.st.lock().cut.extend(&cut);
-            })?;
+            let verifier = answer?;
             let mut st = inode.st.lock();
             lost |= settle_commit(&mut st, index, upto, verifier);
             st.unstable_since = (!st.unstable.is_empty()).then(|| self.tick_now());
             st.account(&self.budget);
+        }
+        // Only now: until then whoever else syncs finds the file not clean, and commits these, too.
+        let mut st = inode.st.lock();
+        if st.cuts == cuts {
+            st.cut.clear();
         }
         Ok(lost)
     }

@@ -160,11 +160,17 @@ impl Core {
     ) -> Result<(), Errno> {
         let reaches =
             |stripe: u16| layout.object_size(stripe, size) < layout.object_size(stripe, old);
-        let stripes = 0..layout.osts.len() as u16;
-        inode.st.lock().cut.extend(stripes.filter(|stripe| reaches(*stripe)));
-        self.each_object(inode, layout, P_TRUNCATE, |stripe| {
+        let note = || {
+            let stripes = 0..layout.osts.len() as u16;
+            inode.st.lock().note_cut(stripes.filter(|stripe| reaches(*stripe)));
+        };
+        note();
+        let done = self.each_object(inode, layout, P_TRUNCATE, |stripe| {
             reaches(stripe).then(|| (layout.object_size(stripe, size), 0))
-        })
+        });
+        // Again: a commit may have come before the cut.
+        note();
+        done
     }
 
     /// Punches the objects for which `range` gives one, in parallel.

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
 use common::{READ, WRITE, World, root};
 use pinstripe_client::Data;
 use proto::{Fid, FileKind};
@@ -32,4 +35,30 @@ fn old_bytes_are_not_sent_again_when_an_ost_was_only_killed() {
         assert!(bytes[..100_000].iter().all(|x| *x == round), "round {round}: {}", bytes[0]);
         assert!(bytes[100_000..].iter().all(|x| *x == 1), "round {round}");
     }
+}
+
+/// A commit under way is not yet one: who syncs at the same time waits for the cut to be durable, too.
+#[test]
+fn who_syncs_beside_another_waits_for_what_was_cut() {
+    let mut world = World::new(1);
+    let client = world.client();
+    let mode = FileKind::File.mode_bits() | 0o644;
+    let made = client.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
+    let file = made.file.unwrap();
+    file.write(0, Data::Owned(vec![1; 300_000].into())).unwrap();
+    client.sync_all().unwrap();
+    file.truncate(100_000).unwrap();
+    world.stop_ost(0);
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                client.sync_all().unwrap();
+                done.fetch_add(1, SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert_eq!(done.load(SeqCst), 0, "the OST has not answered");
+        world.start_ost(0);
+    });
 }
