@@ -74,6 +74,7 @@ fn what_another_wrote_meanwhile_is_never_covered() {
         let name = format!("f{round}");
         let f = make(&a, &name);
         fill(&f, 1);
+        f.flush().unwrap();
         taken(&a);
         let g = b.open(&root(), f.fid(), RW).unwrap();
         g.write(5 * BLOCK as u64, Data::Slice(&[2; BLOCK])).unwrap();

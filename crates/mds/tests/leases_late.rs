@@ -9,8 +9,9 @@ use std::time::Duration;
 use common::{FILE, Solo};
 use holder::{Holder, Way};
 use pinstripe_mds::MdtOptions;
+use proto::attr::S_MTIME;
 use proto::mds::*;
-use proto::{Fid, TimeSpec};
+use proto::{Fid, SetAttr, TimeSpec};
 use store::memory::MemoryDisk;
 
 const WANTS_LATE: u8 = CF_LEASES | CF_SHARED_LEASES | CF_FILE_WRITES | CF_LATE;
@@ -40,8 +41,10 @@ fn who_writes_beside_others_tells_before_anybody_is_told() {
     let (a, b, c) = (Holder::new(&s), Holder::new(&s), Holder::new(&s));
     let file = a.plain().make(Fid::ROOT, "file", FILE).unwrap();
     let made = a.client.attr(file).unwrap().mtime;
-    // Writes are told after they were made.
-    std::thread::sleep(Duration::from_millis(20));
+    // All that is told was some time ago.
+    let made = TimeSpec { sec: made.sec - 10, nsec: 0 };
+    let set = SetAttr { valid: S_MTIME, mtime: made, ..SetAttr::none() };
+    a.plain().run(vec![Op::SetAttr { fid: file, set }]);
     let at = |ms| after(made, ms);
     let mut handles = Vec::new();
     for writer in [&a, &b] {

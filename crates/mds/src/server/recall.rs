@@ -230,9 +230,9 @@ impl State {
         }
     }
 
-    /// A session has closed its last handle to write with: it has told what it did.
-    pub fn end_late(&mut self, session: u64, op: &Op, res: &Res) {
-        if let (Op::Close { .. }, Res::Attr { attr }) = (op, res)
+    /// A session has closed a handle, and told what it did: with the last one to write with this ends.
+    pub fn end_late(&mut self, session: u64, res: &Res) {
+        if let Res::Attr { attr } = res
             && !self.ns.opens.writes(attr.fid, session, 0)
         {
             self.leases.table.take(attr.fid, session, LS_LATE);

@@ -307,8 +307,8 @@ impl State {
             self.arm();
         }
         self.earn(task, Ok(&outcome.res));
-        if let Some(op @ Op::Close { .. }) = task.op() {
-            self.end_late(session, &op.clone(), &outcome.res);
+        if matches!(task.op(), Some(Op::Close { .. })) {
+            self.end_late(session, &outcome.res);
         }
         task.current = outcome.current;
         Ok(outcome.res)
