@@ -31,22 +31,22 @@ impl PinstripeFs {
     pub(crate) fn open_file(&self, req: &Request, node: u64, o: OpenIn) -> Result<Open, Errno> {
         let fid = self.caches.fid(node);
         let flags = OpenFlags::from_libc(o.flags as i32);
+        // Where only reading is asked for, the kernel refuses to cut a running program after it has been cut.
+        if flags.trunc && !flags.write && self.handles.runs(fid) {
+            return Err(Errno::new(libc::ETXTBSY));
+        }
         let mark = self.caches.mark();
         let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(e))?;
         if o.kill_suidgid {
             self.kill_suid(req, &file)?;
         }
-        self.opened(file, flags, appends(o.flags), mark)
+        self.opened(file, o.flags, mark)
     }
 
     /// What the kernel is told of an open file.
-    fn opened(
-        &self,
-        file: Arc<OpenFile>,
-        flags: OpenFlags,
-        append: bool,
-        mark: Mark,
-    ) -> Result<Open, Errno> {
+    fn opened(&self, file: Arc<OpenFile>, asked: u32, mark: Mark) -> Result<Open, Errno> {
+        let flags = OpenFlags::from_libc(asked as i32);
+        let append = asked as i32 & libc::O_APPEND != 0;
         let valid = self.caches.valid(mark);
         // The kernel's idea of the end, where appended bytes would go, may be an old one.
         let kept = !valid && self.caches.keeps_unleased() && !append;
@@ -64,7 +64,7 @@ impl PinstripeFs {
         if !flags.write && !self.posix_locks.load(Ordering::Relaxed) {
             bits |= open_flags::NOFLUSH;
         }
-        let fh = self.handles.add(file)?;
+        let fh = self.handles.add(file, asked)?;
         Ok(Open { fh, flags: bits })
     }
 
@@ -102,7 +102,7 @@ impl PinstripeFs {
         if c.kill_suidgid && !made.created {
             self.kill_suid(req, &file)?;
         }
-        let open = self.opened(file, flags, appends(c.flags), mark)?;
+        let open = self.opened(file, c.flags, mark)?;
         Ok(Created { entry: entry(&self.caches, &made.attr, mark), open })
     }
 
@@ -126,6 +126,9 @@ impl PinstripeFs {
         data: WriteData<'_>,
     ) -> Result<u32, Errno> {
         let h = self.handles.get(w.fh)?;
+        if h.closing.load(Ordering::Relaxed) {
+            h.closing.store(false, Ordering::Relaxed);
+        }
         if w.kill_suidgid {
             self.kill_suid(req, &h.file)?;
         }
@@ -214,6 +217,7 @@ impl PinstripeFs {
 
     pub(crate) fn flush_file(&self, req: &Request, fh: u64, owner: u64) -> Result<(), Errno> {
         let h = self.handles.get(fh)?;
+        h.closing.store(true, Ordering::Relaxed);
         let flushed = h.file.flush().map_err(errno);
         // The last close, which comes later, must not end locks this owner takes anew meanwhile.
         h.owners.lock().retain(|o| *o != owner);
@@ -266,10 +270,6 @@ impl PinstripeFs {
 }
 
 /// Whether the next read must move the access time: it has to come here, then.
-fn appends(flags: u32) -> bool {
-    flags as i32 & libc::O_APPEND != 0
-}
-
 fn atime_is_due(file: &OpenFile) -> bool {
     file.attr().is_ok_and(|a| a.size > 0 && (a.atime <= a.mtime || a.atime <= a.ctime))
 }

@@ -1,6 +1,8 @@
 //! Open files by handle number.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use client::OpenFile;
 use fuse::Errno;
@@ -10,6 +12,16 @@ use proto::Fid;
 /// Most files one mount holds open; above it ENFILE (invariant 8).
 pub const MAX_HANDLES: usize = 1 << 20;
 
+/// Longest wait for the RELEASE of a file that may be closed already: the kernel sends it after close(2) has
+/// returned or the program has ended.
+const LATE_RELEASE: Duration = Duration::from_millis(100);
+
+/// How often it is looked for meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The kernel's mark on what execve(2) opens (`__FMODE_EXEC`), which it keeps open while the program runs.
+const OPENED_TO_RUN: u32 = 0x20;
+
 /// An open file.
 pub struct Handle {
     /// The client's side.
@@ -17,6 +29,10 @@ pub struct Handle {
     /// Owners of range locks taken through it. Those of open file descriptions are not announced
     /// when they end; they go with the last close.
     pub owners: Mutex<Vec<u64>>,
+    /// A descriptor of it was closed and nothing written since: its RELEASE may be on its way.
+    pub closing: AtomicBool,
+    /// Opened by execve(2).
+    runs: bool,
 }
 
 #[derive(Default)]
@@ -30,9 +46,14 @@ struct Table {
 pub struct Handles(RwLock<Table>);
 
 impl Handles {
-    /// Keeps an open file; its number.
-    pub fn add(&self, file: Arc<OpenFile>) -> Result<u64, Errno> {
-        let handle = Some(Arc::new(Handle { file, owners: Mutex::default() }));
+    /// Keeps an open file, opened with the kernel's `flags`; its number.
+    pub fn add(&self, file: Arc<OpenFile>, flags: u32) -> Result<u64, Errno> {
+        let handle = Some(Arc::new(Handle {
+            file,
+            owners: Mutex::default(),
+            closing: AtomicBool::new(false),
+            runs: flags & OPENED_TO_RUN != 0,
+        }));
         let mut t = self.0.write();
         match t.free.pop() {
             Some(at) => {
@@ -55,8 +76,29 @@ impl Handles {
 
     /// Whether a file is open for writing here. Looks at all that is open.
     pub fn written(&self, fid: Fid) -> bool {
-        let t = self.0.read();
-        t.slots.iter().flatten().any(|h| h.file.fid() == fid && h.file.flags().write)
+        let closing = |h: &Handle| h.closing.load(Ordering::Relaxed);
+        self.outlasts(|h| h.file.fid() == fid && h.file.flags().write, closing)
+    }
+
+    /// Whether a program that was started from this mount runs from a file. Looks at all that is open.
+    pub fn runs(&self, fid: Fid) -> bool {
+        self.outlasts(|h| h.runs && h.file.fid() == fid, |_| true)
+    }
+
+    /// Whether a file like `which` is open; those in `doubt` only count when they outlast the wait.
+    fn outlasts(&self, which: impl Fn(&Handle) -> bool, doubt: impl Fn(&Handle) -> bool) -> bool {
+        let end = Instant::now() + LATE_RELEASE;
+        loop {
+            let (mut open, mut sure) = (false, false);
+            for h in self.0.read().slots.iter().flatten().filter(|h| which(h)) {
+                open = true;
+                sure |= !doubt(h);
+            }
+            if !open || sure || Instant::now() >= end {
+                return open;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Lets go of an open file.

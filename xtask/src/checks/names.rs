@@ -4,7 +4,7 @@ use crate::cx::Cx;
 use crate::fs::Fs;
 use crate::plan::{Check, Need};
 use crate::probe::{Probe, compare};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags, fgetxattr, flistxattr,
     fsetxattr, linkat, mknodat, open, renameat_with, setxattr,
@@ -12,8 +12,9 @@ use rustix::fs::{
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 pub const CHECK: Check = Check {
@@ -36,6 +37,7 @@ fn run(cx: &Cx) -> Result<()> {
     compare(cx, "kinds", &fs.mnt, &local, kinds)?;
     compare(cx, "renames", &fs.mnt, &local, renames)?;
     compare(cx, "opens", &fs.mnt, &local, opens)?;
+    compare(cx, "running", &fs.mnt, &local, running)?;
     compare(cx, "removed", &fs.mnt, &local, removed)?;
     compare(cx, "special", &fs.mnt, &local, special)?;
     cx.case("down and fsck", || fs.down_and_check());
@@ -284,6 +286,43 @@ fn opens(p: &mut Probe) -> Result<()> {
     }
     let excl = open(&p.dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL, Mode::RUSR);
     p.say("O_TMPFILE|O_EXCL", excl.map(|_| ()));
+    Ok(())
+}
+
+/// What a program runs from is not changed below it, however it is opened. (The kernel asks FUSE to cut before it
+/// looks whether it may, where a file is opened for reading only.)
+fn running(p: &mut Probe) -> Result<()> {
+    // Larger than what is kept with the inode, too.
+    let sleep = std::fs::read("/bin/sleep")?;
+    for (label, length) in [("small", sleep.len()), ("large", sleep.len() + 300_000)] {
+        let mut bytes = sleep.clone();
+        bytes.resize(length, 0);
+        let file = p.at(label);
+        // Written by another process: what other threads start meanwhile must not inherit its descriptor.
+        std::fs::write(p.at("bytes"), &bytes)?;
+        let copied = std::process::Command::new("cp").arg(p.at("bytes")).arg(&file).status()?;
+        ensure!(copied.success(), "cp: {copied}");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))?;
+        let mut child = std::process::Command::new(&file).arg("60").spawn()?;
+        for (how, flags) in [
+            ("O_WRONLY", OFlags::WRONLY),
+            ("O_RDWR", OFlags::RDWR),
+            ("O_WRONLY|O_TRUNC", OFlags::WRONLY | OFlags::TRUNC),
+            ("O_RDONLY|O_TRUNC", OFlags::RDONLY | OFlags::TRUNC),
+        ] {
+            let opened = open(&file, flags, Mode::empty()).map(|_| ());
+            p.say(format!("{label}: {how} while it runs"), opened);
+        }
+        let truncate = std::process::Command::new("truncate").args(["-s", "0"]).arg(&file).output();
+        p.say(format!("{label}: truncate"), truncate.map(|t| t.status.code()));
+        p.say(format!("{label}: it runs"), child.try_wait());
+        child.kill()?;
+        p.say(format!("{label}: its end"), child.wait().map(|s| s.signal()));
+        p.say(format!("{label}: whole"), std::fs::read(&file).map(|now| now == bytes));
+        let cut = open(&file, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).map(|_| ());
+        p.say(format!("{label}: O_RDONLY|O_TRUNC after it"), cut);
+        p.say(format!("{label}: length"), std::fs::metadata(&file).map(|m| m.len()));
+    }
     Ok(())
 }
 
