@@ -1,5 +1,6 @@
 //! Metadata operations: each is one message, its answer merged with what is known here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -402,6 +403,11 @@ impl Client {
             }
             _ => Err(Errno::EPROTO),
         }
+    }
+
+    /// Bytes free on each OST by its index; none of one that does not answer.
+    pub fn ost_space(&self) -> BTreeMap<u32, Option<u64>> {
+        self.core().ost_space()
     }
 
     /// syncfs(2): all this client wrote and changed is durable.

@@ -69,6 +69,20 @@ impl Core {
         Ok(space)
     }
 
+    /// Bytes free on each OST by its index; none of one that does not answer.
+    pub(crate) fn ost_space(self: &Arc<Core>) -> BTreeMap<u32, Option<u64>> {
+        self.find_new_osts();
+        let osts: Vec<_> = self.osts.read().iter().map(|(i, ost)| (*i, ost.clone())).collect();
+        let gather = Gather::new();
+        for (index, ost) in osts.iter().filter(|(_, ost)| ost.session.is_connected()) {
+            let (index, ticket) = (*index, gather.ticket());
+            ost.statfs(move |r| ticket.put((index, r)));
+        }
+        let mut all: BTreeMap<_, _> = osts.iter().map(|(index, _)| (*index, None)).collect();
+        all.extend(gather.wait().into_iter().map(|(index, r)| (index, r.ok().map(|s| s.free))));
+        all
+    }
+
     /// The last name of a file is gone: when nobody has it open, its data is worth nothing.
     pub(crate) fn unlinked(&self, inode: &Arc<Inode>, attr: &Attr) {
         let mut guard = inode.st.lock();

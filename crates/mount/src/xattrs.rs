@@ -22,6 +22,10 @@ const FID: &[u8] = b"lustre.fid";
 /// Paths of the file within the file system, NUL-terminated each.
 const PATHS: &[u8] = b"lustre.paths";
 
+/// OSTs, a line each: index and bytes free, `-` where it does not answer. So that programs which choose
+/// stripe counts need not ask the servers.
+const OSTS: &[u8] = b"lustre.osts";
+
 /// A label of SELinux.
 const LABEL: &[u8] = b"security.selinux";
 
@@ -53,6 +57,7 @@ impl PinstripeFs {
             n if LOV.contains(&n) => self.get_lov(&cred, fid),
             FID => Ok(Bytes::from(fid.to_string())),
             PATHS => self.paths(&cred, fid),
+            OSTS => Ok(self.osts()),
             // Where nobody gives out labels, `ls -l` asks for that of each file anew unless it hears
             // that there are none at all.
             LABEL => self.plain(&cred, fid, name).map_err(|e| match e.get() {
@@ -83,6 +88,13 @@ impl PinstripeFs {
     fn paths(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
         let paths = self.client.fid_to_path(cred, fid).map_err(errno)?;
         Ok(paths.into_iter().flat_map(|p| [p, vec![0]].concat()).collect::<Vec<u8>>().into())
+    }
+
+    fn osts(&self) -> Bytes {
+        let line = |(index, free): (u32, Option<u64>)| {
+            format!("{index} {}\n", free.map_or("-".into(), |free| free.to_string()))
+        };
+        self.client.ost_space().into_iter().map(line).collect::<String>().into()
     }
 
     fn get_lov(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
