@@ -1,6 +1,7 @@
 //! What is fuzzed: each decoder with the valid bytes it starts from.
 
 mod disk;
+mod journal;
 mod kernel;
 mod lov;
 mod session;
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Target> {
     all.extend(kernel::targets());
     all.extend(disk::targets());
     all.extend(session::targets());
+    all.extend(journal::targets());
     all
 }
 
