@@ -23,6 +23,8 @@ enum What {
     Test(Test),
     /// Measure beside the local file system and bindfs
     Bench(crate::bench::Bench),
+    /// Run GNU coreutils' own tests with mcp and msum in the place of cp and the checksum programs
+    TestGnu(crate::gnu::TestGnu),
     /// Run one check in this process (used by `test`)
     #[command(hide = true)]
     One { settings: String },
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
         What::Test(args) => test(args),
         What::One { settings } => one(&settings),
         What::Bench(bench) => return code(crate::bench::run(bench).map(|()| true)),
+        What::TestGnu(test) => crate::gnu::run(&test),
         What::Lock(lock) => return code(locker::run(&lock)),
         What::Hold(hold) => return code(holder::run(&hold)),
     };

@@ -2,6 +2,9 @@
 //! when the limit is reached; output goes to memory and, shortened, to the check's log.
 
 use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -250,6 +253,21 @@ impl Drop for Running {
     }
 }
 
+/// Whether a child ends within that time. Does not collect it.
+pub fn ends(child: &Child, limit: Duration) -> Result<bool> {
+    let pid = Pid::from_child(child);
+    let fd = pidfd_open(pid, PidfdFlags::empty())?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now()))?;
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+            Ok(ended) => return Ok(ended > 0),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 /// kill -9 of a process group that we started.
 pub fn kill_group(leader: u32) {
     if let Some(pid) = rustix::process::Pid::from_raw(leader.cast_signed()) {
@@ -257,27 +275,17 @@ pub fn kill_group(leader: u32) {
     }
 }
 
+/// How long a process that was killed may take to be gone.
+const GONE: Duration = Duration::from_secs(5);
+
 fn wait(child: &mut Child, limit: Duration) -> Result<(ExitStatus, bool)> {
-    let end = Instant::now() + limit;
-    let mut pause = Duration::from_micros(500);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok((status, false));
-        }
-        if Instant::now() > end {
-            kill_group(child.id());
-            // Stuck in the kernel even against SIGKILL: the sweep will abort its mount.
-            for _ in 0..500 {
-                if let Some(status) = child.try_wait()? {
-                    return Ok((status, true));
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            return Ok((ExitStatus::from_raw(9), true));
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
+    if ends(child, limit)? {
+        return Ok((child.wait()?, false));
     }
+    kill_group(child.id());
+    // Stuck in the kernel even against SIGKILL: the sweep will abort its mount.
+    let gone = ends(child, GONE)?;
+    Ok((if gone { child.wait()? } else { ExitStatus::from_raw(9) }, true))
 }
 
 /// Reads a pipe on a thread; the returned function takes what came, waiting at most a second

@@ -64,10 +64,7 @@ impl Runner {
         std::fs::create_dir_all(where_::logs())?;
         let packages: BTreeSet<_> =
             checks.iter().flat_map(|c| c.needs_packages()).map(str::to_owned).collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone())?;
-        }
+        let stop = stop_flag()?;
         let nodes = nodes(&checks, options.pinstripe.is_some());
         let tests = checks.iter().any(|c| c.needs.contains(&Need::Tests));
         Ok(Self {
@@ -292,6 +289,15 @@ fn nodes(checks: &[&'static Check], built: bool) -> Vec<Node> {
         nodes.push(Node { check, is_step: false, after, state: State::Waiting });
     }
     nodes
+}
+
+/// Set by a signal that tells to end; nothing else happens by it any more.
+pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
 }
 
 /// How many jobs run at once unless told otherwise.

@@ -21,9 +21,13 @@ pub const TOOLS: &[Tool] = &[
     // It makes and compares every byte itself.
     Tool { name: "fsx", version: "0.3.2", opt_level: "1" },
     Tool { name: "cargo-deny", version: "0.20.2", opt_level: "0" },
+    // Peers of mcp, for the bench alone.
+    Tool { name: "xcp", version: "0.24.9", opt_level: "3" },
+    Tool { name: "cpz", version: "3.2.1", opt_level: "3" },
 ];
 
-/// The program each package is missed by; none means ask dpkg.
+/// The program each package is missed by, where it is not one of the package's name. Those that end in
+/// `-dev` have none.
 const PROGRAMS: &[(&str, &str)] = &[
     ("fuse3", "fusermount3"),
     ("bindfs", "bindfs"),
@@ -38,6 +42,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fio", "fio"),
     ("util-linux", "setpriv"),
     ("mount", "losetup"),
+    ("openmpi-bin", "mpirun"),
 ];
 
 pub const PACKAGES: Check = Check {
@@ -78,8 +83,13 @@ const fn tool_step(name: &'static str) -> Check {
     }
 }
 
-/// Whether `package` is missing, judged by its program.
+/// Whether `package` is missing, judged by its program, or by dpkg where it has none.
 pub fn missing(package: &str) -> bool {
+    if package.ends_with("-dev") {
+        let query = ["-W", "-f", "${db:Status-Status}", package];
+        let said = std::process::Command::new("dpkg-query").args(query).output();
+        return !said.is_ok_and(|out| out.stdout == b"installed");
+    }
     let program = PROGRAMS.iter().find(|(p, _)| *p == package).map_or(package, |(_, prog)| prog);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
@@ -95,7 +105,12 @@ pub fn tool_ready(name: &str) -> bool {
 }
 
 fn packages(cx: &Cx) -> Result<()> {
-    let wanted: Vec<_> = cx.set.wanted.iter().filter(|p| missing(p)).collect();
+    let wanted: Vec<_> = cx.set.wanted.iter().map(String::as_str).filter(|p| missing(p)).collect();
+    install_packages(cx, &wanted)
+}
+
+/// Has Debian's packages installed.
+pub fn install_packages(cx: &Cx, wanted: &[&str]) -> Result<()> {
     if wanted.is_empty() {
         println!("nothing is missing");
         return Ok(());
@@ -107,14 +122,18 @@ fn packages(cx: &Cx) -> Result<()> {
     apt().args(["-q", "update"]).ok()?;
     apt()
         .args(["-q", "install", "--yes", "--no-install-recommends"])
-        .args(&wanted)
+        .args(wanted)
         .ok()
         .context("installing packages")?;
     Ok(())
 }
 
 fn tool(cx: &Cx) -> Result<()> {
-    let name = cx.set.name.trim_start_matches(INSTALL);
+    install_tool(cx, cx.set.name.trim_start_matches(INSTALL))
+}
+
+/// Builds a tool of [`TOOLS`] where it is not there.
+pub fn install_tool(cx: &Cx, name: &str) -> Result<()> {
     if tool_ready(name) {
         println!("{name} is there");
         return Ok(());
@@ -146,7 +165,7 @@ pub fn profile(release: bool) -> &'static str {
 }
 
 /// Programs of the workspace that checks use besides the one under test.
-const HELPERS: &[&str] = &["pinstripe-lab", "pinstripe-fuzz", crate::bench::MDS];
+const HELPERS: &[&str] = &["pinstripe-lab", "pinstripe-fuzz", "mcp", "msum", crate::bench::MDS];
 
 /// Copies a program, and the helpers that lie beside it, to where checks run it.
 pub fn install(program: &Path, to: &Path) -> Result<()> {
@@ -170,7 +189,16 @@ fn build(cx: &Cx) -> Result<()> {
         // Not this program itself, which goes on running.
         cmd.args(["--workspace", "--exclude", "xtask", "--bins", "--tests"])
     } else {
-        cmd.args(["-p", "pinstripe", "-p", "pinstripe-lab", "-p", "pinstripe-fuzz"])
+        cmd.args([
+            "-p",
+            "pinstripe",
+            "-p",
+            "pinstripe-lab",
+            "-p",
+            "pinstripe-fuzz",
+            "-p",
+            "pinstripe-mtools",
+        ])
     };
     if cx.set.release && !cx.set.tests {
         cmd = cmd.args(["-p", crate::bench::MDS]);

@@ -6,17 +6,24 @@ mod build;
 mod data;
 mod level;
 mod mds;
+mod peers;
 mod rpc;
 mod shared;
 mod systems;
 mod table;
+mod tools;
 mod trees;
 
 use crate::cx::{Cx, Settings, TAG};
-use crate::runner::{build_now, default_jobs};
+use crate::proc::{ends, kill_group};
+use crate::runner::{build_now, default_jobs, stop_flag};
 use crate::sweep::{Scope, sweep, tag};
 use anyhow::{Context, Result};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use systems::{FLOOR, System};
 use table::{Row, Table};
 
@@ -26,7 +33,7 @@ pub struct Bench {
     /// Names of workloads, or parts of them; all when none is given. `mds` alone measures a
     /// metadata target with 1 to 8,192 sessions, `rpc` alone counts the messages of a small job,
     /// `shared` alone compares one file that four mounts write with four files, `build` alone builds a
-    /// C project on two mounts in turn
+    /// C project on two mounts in turn, `tools` alone times mcp and msum beside cp and sha256sum, xcp and cpz
     names: Vec<String>,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 3)]
@@ -50,6 +57,9 @@ pub struct Bench {
     #[arg(long, hide = true)]
     inner: Option<String>,
 }
+
+/// Between two looks whether a signal has come.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The program that loads a metadata target.
 pub const MDS: &str = "pinstripe-mdsbench";
@@ -92,6 +102,7 @@ pub fn run(bench: Bench) -> Result<()> {
             [one] if one == "build" => build::measure(&bench, &cx),
             [one] if one == "rpc" => rpc::measure(&bench, &cx),
             [one] if one == "shared" => shared::measure(&bench, &cx),
+            [one] if one == "tools" => tools::measure(&bench, &cx),
             _ => measure(&bench, cx),
         };
     }
@@ -113,17 +124,33 @@ pub fn run(bench: Bench) -> Result<()> {
     build_now(&settings, bench.pinstripe.as_deref())?;
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
     words.extend(["--inner".into(), serde_json::to_string(&settings)?.into()]);
-    let status = std::process::Command::new(std::env::current_exe()?)
-        .args(words)
-        .env(TAG, tag(&scratch))
-        .env("RUST_LIB_BACKTRACE", "0")
-        .status();
+    let status = until_told(
+        std::process::Command::new(std::env::current_exe()?)
+            .args(words)
+            .env(TAG, tag(&scratch))
+            .env("RUST_LIB_BACKTRACE", "0")
+            .process_group(0),
+    );
     for left in sweep(&Scope { dir: scratch.clone(), tag: tag(&scratch) }) {
         eprintln!("left over: {left}");
     }
     let _ = std::fs::remove_dir_all(&scratch);
     anyhow::ensure!(status?.success(), "the bench failed");
     Ok(())
+}
+
+/// Runs it to its end, or until a signal tells to end: what it has left is swept in both cases.
+fn until_told(command: &mut Command) -> Result<ExitStatus> {
+    let stop = stop_flag()?;
+    let mut child = command.spawn()?;
+    while !ends(&child, LOOK)? {
+        if stop.load(Ordering::Relaxed) {
+            kill_group(child.id());
+            child.wait()?;
+            anyhow::bail!("interrupted");
+        }
+    }
+    Ok(child.wait()?)
 }
 
 fn workloads(names: &[String]) -> Vec<&'static Workload> {

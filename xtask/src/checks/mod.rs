@@ -20,7 +20,9 @@ mod kill_servers;
 mod kill_up;
 mod lint;
 mod locks;
+mod mcp;
 mod model;
+mod mpi;
 mod names;
 mod net;
 mod pjdfstest;
@@ -45,6 +47,8 @@ pub const ALL: &[&Check] = &[
     &unit::CHECK,
     &lint::CHECK,
     &deny::CHECK,
+    &mcp::CHECK,
+    &mpi::CHECK,
     &smoke::CHECK,
     &directory::CHECK,
     &fsx::CHECK,
