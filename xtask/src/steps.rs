@@ -2,6 +2,7 @@
 
 use crate::cx::Cx;
 use crate::plan::{Check, Need};
+use crate::proc::Cmd;
 use crate::where_;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -35,6 +36,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sqlite3", "sqlite3"),
     ("acl", "setfacl"),
     ("attr", "setfattr"),
+    ("libcap2-bin", "setcap"),
     ("e2fsprogs", "mkfs.ext4"),
     ("iproute2", "ip"),
     ("git", "git"),
@@ -106,11 +108,11 @@ pub fn tool_ready(name: &str) -> bool {
 
 fn packages(cx: &Cx) -> Result<()> {
     let wanted: Vec<_> = cx.set.wanted.iter().map(String::as_str).filter(|p| missing(p)).collect();
-    install_packages(cx, &wanted)
+    install_packages(&wanted)
 }
 
 /// Has Debian's packages installed.
-pub fn install_packages(cx: &Cx, wanted: &[&str]) -> Result<()> {
+pub fn install_packages(wanted: &[&str]) -> Result<()> {
     if wanted.is_empty() {
         println!("nothing is missing");
         return Ok(());
@@ -118,7 +120,7 @@ pub fn install_packages(cx: &Cx, wanted: &[&str]) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("these packages are missing and only root can install them: {wanted:?}");
     }
-    let apt = || cx.cmd("apt-get").env("DEBIAN_FRONTEND", "noninteractive").limit(500);
+    let apt = || Cmd::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").limit(500);
     apt().args(["-q", "update"]).ok()?;
     apt()
         .args(["-q", "install", "--yes", "--no-install-recommends"])

@@ -31,9 +31,9 @@ pub fn peers(cx: &Cx) -> Vec<Peer> {
 }
 
 /// Whether fio is there, after an attempt to install it.
-pub fn fio(cx: &Cx) -> bool {
+pub fn fio() -> bool {
     if steps::missing("fio")
-        && let Err(e) = steps::install_packages(cx, &["fio"])
+        && let Err(e) = steps::install_packages(&["fio"])
     {
         println!("the disk's limit is not measured: fio cannot be installed: {e:#}");
         return false;

@@ -76,7 +76,7 @@ struct Others {
 
 pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
     let memory = Memory::new(cx)?;
-    let others = Others { peers: peers::peers(cx), fio: peers::fio(cx) };
+    let others = Others { peers: peers::peers(cx), fio: peers::fio() };
     let mut all = Vec::new();
     for case in cases(cx, &memory.dir, bench.quick)? {
         let mut figures = Figures::of(&case);
