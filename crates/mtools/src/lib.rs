@@ -10,6 +10,7 @@
 //! - [`journal`]: how far a job has come, for the run that finishes it.
 //! - [`sum`]: checksums: computing, printing and checking them.
 
+mod bar;
 pub mod cp;
 pub mod engine;
 pub mod gnu;

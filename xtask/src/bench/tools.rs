@@ -6,6 +6,7 @@ use super::Bench;
 use super::peers::{self, Peer, WAYS};
 use super::table::middle;
 use crate::cx::Cx;
+use crate::fs::Fs;
 use crate::random::Random;
 use crate::tree;
 use anyhow::{Context, Result, bail, ensure};
@@ -76,9 +77,10 @@ struct Others {
 
 pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
     let memory = Memory::new(cx)?;
+    let mut fs = Fs::new(cx, "mounted")?;
     let others = Others { peers: peers::peers(cx), fio: peers::fio() };
     let mut all = Vec::new();
-    for case in cases(cx, &memory.dir, bench.quick)? {
+    for case in cases(cx, &memory.dir, &fs.mnt, bench.quick)? {
         let mut figures = Figures::of(&case);
         for round in 0..bench.rounds {
             figures.round(cx, &case, &others, round)?;
@@ -87,6 +89,7 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
         figures.print();
         all.push(figures);
     }
+    fs.down_and_check()?;
     if let Some(file) = &bench.json {
         std::fs::write(file, serde_json::to_vec_pretty(&all)?)
             .with_context(|| file.display().to_string())?;
@@ -208,7 +211,7 @@ impl Drop for Memory {
     }
 }
 
-fn cases(cx: &Cx, memory: &Path, quick: bool) -> Result<Vec<Case>> {
+fn cases(cx: &Cx, memory: &Path, mount: &Path, quick: bool) -> Result<Vec<Case>> {
     let mib = |full: u64, small: u64| if quick { small } else { full };
     let disk = cx.dir("tools")?;
     let one = memory.join("one");
@@ -260,6 +263,8 @@ fn cases(cx: &Cx, memory: &Path, quick: bool) -> Result<Vec<Case>> {
         Case { limited: true, ..large },
         Case { kept: true, ..small("cp -a, small files, cold", 2.0, true) },
         Case { kept: true, ..small("cp -a, small files, warm", 0.95, false) },
+        copy("cp, one file to a mount of ours", 0.95, &[], &one, mount.join("copy"), true, 1),
+        copy("cp -a, small files to a mount", 0.95, &["-a"], &trees, mount.join("tree"), false, 1),
         sum("sha256sum, one file in memory", 1.3, &one, false, 1),
         sum("sha256sum, large files, cold", 3.4, &many, true, 1),
     ])

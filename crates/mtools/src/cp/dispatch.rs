@@ -13,6 +13,9 @@ pub fn send(run: &Arc<Run>, item: Item, met: Option<Met>, fresh: bool) {
     let run = run.clone();
     // A link is made sooner than handed over.
     let link = run.options.hard_link || run.options.symbolic_link;
+    if item.st.is_file() && !link && !matches!(met, Some(Met::Again(_))) {
+        run.counts.found(if run.options.attributes_only { 0 } else { item.st.size });
+    }
     if fresh && !item.operand && !link {
         let Some((item, met)) = ranks::offer(&run, item, met) else { return };
         let engine_run = run.clone();

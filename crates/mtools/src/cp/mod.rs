@@ -128,6 +128,7 @@ fn copy(options: Options, seat: Option<Seat>) -> ExitCode {
     }
     let progress = progress::Progress::start(&run);
     target::copy(&run, target);
+    run.counts.found_all();
     run.engine.drain();
     drop(seat);
     drop(progress);

@@ -5,6 +5,7 @@
 //! Standard output is buffered as the C library does, and written before anything goes to standard
 //! error. Its limit is [`WINDOW`] items that are not done (design: no queue is unbounded).
 
+use crate::bar;
 use crate::engine::Copied;
 use crate::gnu::{diag, start};
 use parking_lot::{Condvar, Mutex};
@@ -152,6 +153,7 @@ impl Line {
                 }
                 Message::Err(bytes) => {
                     self.flush();
+                    bar::clear();
                     // Nobody is left to tell when standard error cannot be written.
                     let _ = io::stderr().write_all(&bytes);
                 }
@@ -166,6 +168,7 @@ impl Line {
         let result = if start::was_closed(1) {
             Err(rustix::io::Errno::BADF.into())
         } else {
+            bar::clear();
             write_all(&self.buffer)
         };
         self.buffer.clear();

@@ -268,7 +268,7 @@ Sizes are bytes, or numbers with K, M, G or T.
       --[no-]read-stdin        further SOURCEs from standard input, a line each
       --[no-]print-stats       files, bytes and rate on standard error at the end
       --[no-]json              the same as JSON
-      --[no-]progress          a bar (default: never)
+      --[no-]progress          how far it is, on a terminal (default: never)
 
 PINSTRIPE_NO_FALLBACK=1 refuses what would be handed to the genuine cp.
 ";

@@ -4,7 +4,7 @@ use super::run::Run;
 use crate::engine::Copied;
 use serde::Serialize;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Counted while copying.
@@ -19,6 +19,25 @@ pub struct Counts {
     before: AtomicU64,
     files_elsewhere: AtomicU64,
     bytes_elsewhere: AtomicU64,
+    /// Bytes that are there though this process moved none of them: holes, shared blocks, other ranks' work.
+    unmoved: AtomicU64,
+    /// What is to be copied, as far as the walk has come.
+    found_files: AtomicU64,
+    found_bytes: AtomicU64,
+    /// The walk has come to its end.
+    found_all: AtomicBool,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy)]
+pub struct SoFar {
+    pub files: u64,
+    pub bytes: u64,
+    /// Of those found, which are all there will be where [`Self::found_all`].
+    pub found_files: u64,
+    pub found_bytes: u64,
+    pub found_all: bool,
+    pub seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -60,6 +79,10 @@ impl Default for Counts {
             before: zero(),
             files_elsewhere: zero(),
             bytes_elsewhere: zero(),
+            unmoved: zero(),
+            found_files: zero(),
+            found_bytes: zero(),
+            found_all: AtomicBool::new(false),
         }
     }
 }
@@ -70,10 +93,23 @@ impl Counts {
         self.bytes.fetch_add(copied.bytes, Ordering::Relaxed);
         self.moved.fetch_add(copied.moved, Ordering::Relaxed);
         self.shared.fetch_add(u64::from(copied.reflinked), Ordering::Relaxed);
+        self.unmoved.fetch_add(copied.bytes.saturating_sub(copied.moved), Ordering::Relaxed);
     }
 
-    /// Files and bytes that another rank has copied.
-    pub fn elsewhere(&self, files: u64, bytes: u64) {
+    /// A file is to be copied.
+    pub fn found(&self, bytes: u64) {
+        self.found_files.fetch_add(1, Ordering::Relaxed);
+        self.found_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// There are no more.
+    pub fn found_all(&self) {
+        self.found_all.store(true, Ordering::Relaxed);
+    }
+
+    /// Files and bytes that another rank has copied, of which it had to move so many.
+    pub fn elsewhere(&self, files: u64, bytes: u64, moved: u64) {
+        self.unmoved.fetch_add(moved, Ordering::Relaxed);
         self.files_elsewhere.fetch_add(files, Ordering::Relaxed);
         self.bytes_elsewhere.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -97,9 +133,17 @@ impl Counts {
         self.before.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Files and bytes so far.
-    pub fn so_far(&self) -> (u64, u64) {
-        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    /// How far the run is, of which the engine has moved so many bytes.
+    pub fn so_far(&self, moved: u64) -> SoFar {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        SoFar {
+            files: get(&self.files),
+            bytes: moved + get(&self.unmoved),
+            found_files: get(&self.found_files),
+            found_bytes: get(&self.found_bytes),
+            found_all: self.found_all.load(Ordering::Relaxed),
+            seconds: self.begin.elapsed().as_secs_f64(),
+        }
     }
 }
 

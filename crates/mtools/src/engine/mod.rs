@@ -47,6 +47,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How holes are treated (`--sparse`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +152,8 @@ struct Inner {
     pairs: Pairs,
     buffers: Buffers,
     lent: parts::Lent,
+    /// Bytes moved so far, also of files that have not ended.
+    moved: AtomicU64,
 }
 
 /// The threads and what they share. Dropped, it waits for what was submitted.
@@ -169,6 +172,7 @@ impl Engine {
             pairs: Pairs::default(),
             buffers: Buffers::new(settings.buffer_size),
             lent: parts::Lent::default(),
+            moved: AtomicU64::new(0),
             settings,
         };
         Ok(Self { inner: Arc::new(inner), owner: true })
@@ -242,6 +246,16 @@ impl Engine {
     /// Waits until everything that was submitted, and its copies, are done; works along meanwhile.
     pub fn drain(&self) {
         self.inner.pool.drain(self);
+    }
+
+    /// Bytes moved so far, also of files that have not ended.
+    pub fn moved(&self) -> u64 {
+        self.inner.moved.load(Ordering::Relaxed)
+    }
+
+    /// More bytes are where they belong.
+    fn count(&self, bytes: usize) {
+        self.inner.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Tasks that panicked instead of ending.

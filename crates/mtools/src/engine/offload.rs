@@ -52,6 +52,7 @@ pub fn copy(range: &Range<'_>, end: u64, reached: &mut Reached) -> Result<bool, 
             Ok(n) => {
                 reached.at += n as u64;
                 reached.moved += n as u64;
+                range.engine.count(n);
                 reached.written = reached.at;
             }
             Err(Errno::INTR) => {}

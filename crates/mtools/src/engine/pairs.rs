@@ -14,6 +14,8 @@ pub const PAIRS_MAX: usize = 64;
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 const FUSE: u64 = 0x6573_5546;
+/// The extended attribute that tells a file's identity.
+const FID: &str = "lustre.fid";
 /// File systems of other hosts, which copy there: NFS 4.2, CIFS, SMB, Ceph.
 const FAR: [u64; 4] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400];
 /// Local file systems whose files can share blocks: btrfs, XFS, bcachefs, ZFS, OCFS2, GFS2.
@@ -48,8 +50,8 @@ impl Pair {
             only_cold: to == FUSE,
             to_memory: memory(to),
             from_memory: memory(from),
-            direct_read: Trial::default(),
-            direct_write: Trial::default(),
+            direct_read: Trial::new(pinstripe(src, from)),
+            direct_write: Trial::new(pinstripe(dst, to)),
         }
     }
 
@@ -70,6 +72,12 @@ impl Pair {
     pub fn never_offloads(&self) {
         self.offloads.store(false, Ordering::Relaxed);
     }
+}
+
+/// Whether it is a file of Pinstripe: of what comes through FUSE only that tells its FID. There large files go
+/// two to four times as fast past the page cache of the mount, which takes one write of a file at a time.
+fn pinstripe(file: &File, magic: u64) -> bool {
+    magic == FUSE && rustix::fs::fgetxattr(file, FID, &mut [0_u8; 64][..]).is_ok()
 }
 
 /// All pairs of a run, by device numbers.

@@ -68,7 +68,7 @@ fn choose(range: &Range<'_>, at: u64, left: u64) -> Way {
         Switch::On => at.is_multiple_of(ALIGN),
         Switch::Off => false,
         Switch::Auto => {
-            useful && plan.len() >= DIRECT_MIN && at.is_multiple_of(ALIGN) && trial.other()
+            useful && plan.len() >= DIRECT_MIN && at.is_multiple_of(ALIGN) && trial.direct()
         }
     };
     let read = direct(set.direct_read, &plan.pair.direct_read, !warm);
@@ -166,6 +166,7 @@ fn write(
     };
     reached.at += n as u64;
     reached.moved += n as u64;
+    range.engine.count(n);
     reached.written = reached.written.max(reached.at);
     range.write(&bytes[n..], reached)
 }

@@ -115,6 +115,7 @@ impl Range<'_> {
             rest = &rest[n..];
             reached.at += n as u64;
             reached.moved += n as u64;
+            self.engine.count(n);
             reached.written = reached.at;
         }
         Ok(())

@@ -141,6 +141,7 @@ pub fn stream(
             } else {
                 (&data.dst).write_all(run.bytes).map_err(Fault::Write)?;
                 copied.moved += run.bytes.len() as u64;
+                engine.count(run.bytes.len());
             }
         }
         copied.bytes += n as u64;

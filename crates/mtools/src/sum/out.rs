@@ -1,7 +1,7 @@
 //! Standard output and error: what is printed stays in order, and a failed write is told once, at the
 //! end, as GNU's programs do.
 
-use super::progress;
+use crate::bar;
 use crate::gnu::{diag, start};
 use rustix::io::Errno;
 
@@ -36,7 +36,7 @@ impl Out {
     /// `program: message` on standard error, behind what has been printed.
     pub fn error(&mut self, message: &str) {
         self.flush();
-        progress::clear();
+        bar::clear();
         diag::error(message);
     }
 
@@ -52,7 +52,7 @@ impl Out {
         if left.is_empty() || self.failed.is_some() {
             return Ok(());
         }
-        progress::clear();
+        bar::clear();
         if start::was_closed(1) {
             self.failed = Some(Failed::AtEnd(Errno::BADF));
             return Ok(());

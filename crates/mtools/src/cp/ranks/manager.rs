@@ -128,7 +128,7 @@ fn finish(run: &Arc<Run>, ended: &Receiver<Ended>) {
                 _ => queue::done(run, *waiting, end),
             },
             Ended::Part(part, reached) => {
-                run.counts.elsewhere(0, reached.at.saturating_sub(part.from));
+                run.counts.elsewhere(0, reached.at.saturating_sub(part.from), reached.moved);
                 part.ended(&run.engine, reached);
             }
         }

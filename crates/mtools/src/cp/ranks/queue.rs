@@ -201,7 +201,7 @@ pub fn done(run: &Run, mut waiting: Waiting, end: super::message::FileEnd) {
     }
     if let Some(copied) = &end.copied {
         run.counts.file(copied);
-        run.counts.elsewhere(1, copied.bytes);
+        run.counts.elsewhere(1, copied.bytes, copied.moved);
     }
     let Waiting { item, _held, .. } = waiting;
     match end.outcome {

@@ -212,7 +212,7 @@ fn others_copy_files_and_chunks() {
     check(dir.path());
     assert!(!run.output.failed());
     let files = FILES as u64;
-    assert_eq!(run.counts.so_far().0, files);
+    assert_eq!(run.counts.so_far(0).files, files);
     assert!(elsewhere(&run).0 > 0, "{:?}", elsewhere(&run));
 }
 
@@ -233,7 +233,7 @@ fn what_the_dead_had_is_done_by_others() {
         let run = copy(dir.path(), &["--threads=2"], &[other, works]);
         check(dir.path());
         assert!(!run.output.failed());
-        assert_eq!(run.counts.so_far().0, FILES as u64);
+        assert_eq!(run.counts.so_far(0).files, FILES as u64);
     }
 }
 
