@@ -292,6 +292,7 @@ fn end(run: &Run, opened: Opened, result: Result<Copied, Fault>) {
                 (Ok(()), false) => item.failed(run),
                 (Err(e), _) => {
                     item.notes.errno(&format!("failed to close {}", quote::always(&item.dst)), &e);
+                    lost(run, &item.dst, &dst_st);
                     item.failed(run);
                 }
             }
@@ -326,6 +327,22 @@ fn tell(item: &mut Item, fault: &Fault) {
         Fault::Interrupted => return item.notes.fail(),
     };
     item.notes.errno(&message, e);
+}
+
+/// Bytes were lost that had been taken, nobody knows which: the file is not to look complete, as it does with its
+/// size and times. Where more is in it than this copy, or a journal tells what counts, it stays.
+fn lost(run: &Run, name: &Path, made: &Stat) {
+    let o = &run.options;
+    if o.own.engine.ranged() || o.attributes_only || run.journal.is_some() || !made.is_file() {
+        return;
+    }
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::openat(CWD, name, flags, Mode::empty()) else { return };
+    let file = File::from(fd);
+    if Stat::open(&file).is_ok_and(|now| now.id() == made.id()) {
+        // The fault that brought us here is told.
+        let _ = file.set_len(0);
+    }
 }
 
 /// close(2), whose error a dropped `File` would swallow: some file systems tell of a full disk there.
