@@ -36,7 +36,8 @@ impl PinstripeFs {
             return Err(Errno::new(libc::ETXTBSY));
         }
         let mark = self.caches.mark();
-        let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(e))?;
+        let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(req, e))?;
+        self.has_opened(req);
         if o.kill_suidgid {
             self.kill_suid(req, &file)?;
         }
@@ -209,7 +210,7 @@ impl PinstripeFs {
             // ever see it.
             Err(proto::Errno::ESTALE) => {
                 let attr = self.caches.nodes.change(node, |a| apply(a, &set));
-                Ok((attr.ok_or_else(|| self.lost(proto::Errno::ESTALE))?, mark))
+                Ok((attr.ok_or_else(|| self.lost(req, proto::Errno::ESTALE))?, mark))
             }
             Err(e) => Err(errno(e)),
         }

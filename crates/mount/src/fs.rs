@@ -15,8 +15,9 @@ use crate::convert::{
     absent, asked_attr, attr, attr_out, caller, cred, entry, errno, found, name_errno, rdev, time,
 };
 use crate::handles::Handles;
-use crate::holds::{OpenDirs, Races, What};
+use crate::holds::{OpenDirs, What};
 use crate::locks::{Owners, Waits, note_owner};
+use crate::retries::Retries;
 use crate::unheard::Doubt;
 
 /// Block size shown by statfs, bytes.
@@ -32,7 +33,7 @@ pub struct PinstripeFs {
     /// Somebody uses fcntl locks here: from now on every close is announced, because the close of
     /// any descriptor of a file ends its process's locks.
     pub(crate) posix_locks: AtomicBool,
-    pub(crate) races: Races,
+    pub(crate) retries: Arc<Retries>,
     pub(crate) open_dirs: OpenDirs,
 }
 
@@ -46,7 +47,7 @@ impl PinstripeFs {
             waits: Arc::default(),
             owners: Owners::default(),
             posix_locks: AtomicBool::new(false),
-            races: Races::default(),
+            retries: Arc::default(),
             open_dirs: OpenDirs::default(),
         }
     }
@@ -75,7 +76,7 @@ impl PinstripeFs {
 
     fn find(&self, req: &Request, parent: u64, name: &OsStr) -> Result<Entry> {
         let mark = self.caches.mark();
-        match self.client.lookup(&cred(req), self.caches.fid(parent), name.as_bytes()) {
+        match self.look_up(req, &cred(req), parent, name) {
             Ok(a) => Ok(found(&self.caches, &a, mark)),
             Err(proto::Errno::ENOENT) => absent(self.caches.ttl(mark)),
             Err(e) => Err(name_errno(e)),
@@ -87,7 +88,7 @@ impl PinstripeFs {
         match self.client.getattr(&cred(req), self.caches.fid(node)) {
             Ok(a) => Ok(a),
             Err(proto::Errno::ESTALE) => {
-                self.caches.nodes.last(node).ok_or_else(|| self.lost(proto::Errno::ESTALE))
+                self.caches.nodes.last(node).ok_or_else(|| self.lost(req, proto::Errno::ESTALE))
             }
             Err(e) => Err(errno(e)),
         }
@@ -121,7 +122,7 @@ impl Filesystem for PinstripeFs {
 
     fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
         let fid = self.caches.fid(nodeid);
-        reply.send_bytes(self.client.readlink(&cred(req), fid).map_err(|e| self.lost(e)));
+        reply.send_bytes(self.client.readlink(&cred(req), fid).map_err(|e| self.lost(req, e)));
     }
 
     fn symlink(
@@ -167,19 +168,19 @@ impl Filesystem for PinstripeFs {
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
-        let mut removal = self.removing(req, parent, name, What::Other);
+        let held = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
         self.caches.touched(parent);
-        let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
+        let done = done.map(|a| self.removed(a, held)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
         let dir = self.caches.fid(parent);
-        let mut removal = self.removing(req, parent, name, What::Dir);
+        let held = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
         self.caches.touched(parent);
-        let done = done.map(|a| self.removed(a, &mut removal)).map_err(name_errno);
+        let done = done.map(|a| self.removed(a, held)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
 
@@ -197,8 +198,8 @@ impl Filesystem for PinstripeFs {
             return reply.err(Errno::EINVAL);
         }
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
-        let mut removal = match flags & (RN_NOREPLACE | RN_EXCHANGE) {
-            0 => Some(self.removing(req, new_parent, new_name, What::Any)),
+        let held = match flags & (RN_NOREPLACE | RN_EXCHANGE) {
+            0 => self.removing(req, new_parent, new_name, What::Any),
             _ => None,
         };
         let (old, new) = (name.as_bytes(), new_name.as_bytes());
@@ -208,8 +209,8 @@ impl Filesystem for PinstripeFs {
         moved.chain([parent, new_parent]).for_each(|node| self.caches.touched(node));
         let over = done.map(|(_, over)| over).map_err(name_errno);
         let done = over.map(|over| {
-            if let (Some(attr), Some(removal)) = (over, &mut removal) {
-                self.removed(attr, removal);
+            if let Some(attr) = over {
+                self.removed(attr, held);
             }
         });
         let doubt = || Doubt::name(parent, name).and(Doubt::name(new_parent, new_name));

@@ -6,7 +6,7 @@
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
 //! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of),
-//! `handles` (open files), `holds` (what is removed while in use), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! `handles` (open files), `holds` (what is removed while in use), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
 mod caches;
@@ -19,6 +19,7 @@ mod handles;
 mod holds;
 mod locks;
 mod nodes;
+mod retries;
 mod unheard;
 mod xattrs;
 

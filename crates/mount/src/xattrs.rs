@@ -60,28 +60,28 @@ impl PinstripeFs {
             OSTS => Ok(self.osts()),
             // Where nobody gives out labels, `ls -l` asks for that of each file anew unless it hears
             // that there are none at all.
-            LABEL => self.plain(&cred, fid, name).map_err(|e| match e.get() {
+            LABEL => self.plain(req, fid, name).map_err(|e| match e.get() {
                 libc::ENODATA if !labels() => Errno::new(libc::EOPNOTSUPP),
                 _ => e,
             }),
-            _ => check(name).and_then(|()| self.plain(&cred, fid, name)),
+            _ => check(name).and_then(|()| self.plain(req, fid, name)),
         };
         reply.send_value(value);
     }
 
-    fn plain(&self, cred: &Cred, fid: Fid, name: &[u8]) -> Result<Bytes, Errno> {
+    fn plain(&self, req: &Request, fid: Fid, name: &[u8]) -> Result<Bytes, Errno> {
         // Nearly every inode has none: this is asked before each check of permissions.
         if self.caches.flags(fid).is_some_and(|f| f & A_HAS_XATTR == 0) {
             return Err(Errno::new(libc::ENODATA));
         }
-        match self.client.getxattr(cred, fid, name) {
+        match self.client.getxattr(&cred(req), fid, name) {
             // Removed while somebody still holds it: the kernel asks for its ACLs.
             Err(proto::Errno::ESTALE)
                 if self.caches.nodes.last(self.caches.node(fid)).is_some() =>
             {
                 Err(Errno::new(libc::ENODATA))
             }
-            got => got.map_err(|e| self.lost(e)),
+            got => got.map_err(|e| self.lost(req, e)),
         }
     }
 
@@ -136,7 +136,7 @@ impl PinstripeFs {
         self.caches.unlearn(fid);
         let mark = self.caches.mark();
         let mut attr =
-            self.client.setxattr(&cred, fid, name, value, flags).map_err(|e| self.lost(e))?;
+            self.client.setxattr(&cred, fid, name, value, flags).map_err(|e| self.lost(req, e))?;
         // The kernel asks for it with either ACL; only the access ACL changes the mode.
         let kills = kill_sgid && name == b"system.posix_acl_access";
         if kills && attr.mode & 0o2000 != 0 {
@@ -156,7 +156,7 @@ impl PinstripeFs {
         check(name)?;
         self.caches.unlearn(fid);
         let mark = self.caches.mark();
-        let attr = self.client.removexattr(&cred(req), fid, name).map_err(|e| self.lost(e))?;
+        let attr = self.client.removexattr(&cred(req), fid, name).map_err(|e| self.lost(req, e))?;
         self.caches.learn(&attr, mark);
         Ok(())
     }
@@ -166,7 +166,7 @@ impl PinstripeFs {
         if self.caches.flags(fid).is_some_and(|f| f & A_HAS_XATTR == 0) {
             return Ok(Bytes::new());
         }
-        let names = self.client.listxattr(&cred(req), fid).map_err(|e| self.lost(e))?;
+        let names = self.client.listxattr(&cred(req), fid).map_err(|e| self.lost(req, e))?;
         if req.uid() == 0 {
             return Ok(names);
         }

@@ -7,6 +7,8 @@ mod common;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::{commit, del, dump, put};
 use pinstripe_store::fjall_engine::{FjallOptions, acquire, format};
@@ -102,6 +104,67 @@ fn a_full_file_system_refuses_puts_and_takes_deletes() {
     let store = acquire(&dir, "test", last, &options).unwrap();
     assert_eq!(store.scan(b"", None, 1).unwrap(), vec![]);
     store.self_test().unwrap();
+}
+
+/// A key far from that of the next number.
+fn scattered(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// Filled, emptied and left alone, the store gives the room back, though nothing is written any more; and
+/// what it merges on a full disk never runs out of room, which would end it.
+#[test]
+fn deletes_give_the_room_back_with_nothing_written_after_them() {
+    let Some(fs) = Tmpfs::mount(384) else { return };
+    let dir = fs.path().join("mdt0");
+    let options = FjallOptions::default();
+    format(&dir, &options).unwrap();
+    let store = acquire(&dir, "test", 0, &options).unwrap();
+    let (mut last, mut first) = (0, None);
+    for round in 0..3 {
+        let before = last;
+        let refused = loop {
+            let key = |i| scattered(last * 16 + i);
+            let writes = (0..16).map(|i| put(key(i), noise(last * 16 + i)));
+            match commit(&*store, last, last + 1, writes.collect()) {
+                Ok(()) => last += 1,
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(refused, StoreError::NoSpace { .. }), "round {round}: {refused:?}");
+        let made = last - before;
+        println!("round {round}: {made} commits");
+        assert!(made * 2 > *first.get_or_insert(made), "{made} of {first:?}");
+        // What waits to be merged may hold even deletes up, for a while.
+        for n in before..before + made {
+            let mut done = Err(StoreError::Closed);
+            for _ in 0..2000 {
+                let writes = (0..16).map(|i| del(scattered(n * 16 + i))).collect();
+                done = commit(&*store, last, last + 1, writes);
+                match &done {
+                    Err(StoreError::NoSpace { .. }) => sleep(Duration::from_millis(20)),
+                    _ => break,
+                }
+            }
+            done.unwrap();
+            last += 1;
+        }
+        let total = store.usage().unwrap().total;
+        let mut free = 0;
+        for _ in 0..2000 {
+            free = store.usage().unwrap().free;
+            if free * 10 >= total * 7 {
+                break;
+            }
+            sleep(Duration::from_millis(20));
+        }
+        println!("{} of {} MiB are free", free >> 20, total >> 20);
+        assert!(free * 10 >= total * 7, "round {round}: {free} of {total} bytes are free");
+    }
+    assert_eq!(store.scan(b"", None, 1).unwrap(), vec![]);
+    store.self_test().unwrap();
+    store.close().unwrap();
+    acquire(&dir, "test", last, &options).unwrap().self_test().unwrap();
 }
 
 #[test]

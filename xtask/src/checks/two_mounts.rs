@@ -8,12 +8,14 @@ use crate::fs::same;
 use crate::plan::{Check, Need};
 use crate::random::Random;
 use crate::servers::{Cluster, Transport};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 pub const CHECK: Check = Check {
     name: "two-mounts",
@@ -38,6 +40,7 @@ fn run(cx: &Cx) -> Result<()> {
         std::fs::set_permissions(mount, std::fs::Permissions::from_mode(0o755))?;
     }
     cx.case("verified workloads", || exercise(cx, &a, &b, &["exerciser", "--only", WORKLOADS]));
+    cx.case("a name that is replaced all the time can be opened", || replaced(cx, &a, &b));
     cx.case("racer", || {
         exercise(cx, &a, &b, &["racer"])?;
         alike(&a, &b)
@@ -58,6 +61,55 @@ fn exercise(cx: &Cx, a: &Path, b: &Path, what: &[&str]) -> Result<()> {
     cmd.args(["--seconds", cx.size("15", "5")]).limit(200).ok().map(|_| ())
 }
 
+/// Who opens a name finds one file or the next, however often another mount puts a new one there: on a
+/// local file system no such open fails, and none is of anything but a whole file.
+fn replaced(cx: &Cx, a: &Path, b: &Path) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(cx.size(8, 2));
+    let put = |who: u64, n: u64| -> std::io::Result<()> {
+        let fresh = a.join(format!("put-{who}"));
+        std::fs::write(&fresh, n.to_le_bytes())?;
+        std::fs::rename(fresh, a.join("put"))
+    };
+    put(0, 0)?;
+    let (puts, opens) = std::thread::scope(|scope| {
+        let put = &put;
+        let writers: Vec<_> = (0..2)
+            .map(|who| {
+                scope.spawn(move || -> Result<u64> {
+                    let mut n = 0;
+                    while Instant::now() < until {
+                        put(who, n).context("put")?;
+                        n += 1;
+                    }
+                    Ok(n)
+                })
+            })
+            .collect();
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(move || -> Result<u64> {
+                    let mut n = 0;
+                    while Instant::now() < until {
+                        let bytes = std::fs::read(b.join("put")).context("open and read")?;
+                        ensure!(bytes.len() == 8, "{} bytes of 8", bytes.len());
+                        n += 1;
+                    }
+                    Ok(n)
+                })
+            })
+            .collect();
+        Ok::<_, anyhow::Error>((sum(writers)?, sum(readers)?))
+    })?;
+    cx.note(format!("{opens} opens while {puts} files were put there"));
+    ensure!(puts > 1 && opens > 1, "nothing happened");
+    Ok(())
+}
+
+fn sum(threads: Vec<ScopedJoinHandle<'_, Result<u64>>>) -> Result<u64> {
+    let each = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a thread panicked")));
+    each.sum()
+}
+
 /// Each mount's process reads and writes its own half at random places; every read is compared with
 /// what it wrote, and in the end the whole file with both.
 fn halves(cx: &Cx, a: &Path, b: &Path, seed: u64) -> Result<()> {
@@ -68,7 +120,7 @@ fn halves(cx: &Cx, a: &Path, b: &Path, seed: u64) -> Result<()> {
         let work = |mount: &Path, at: u64| half(&mount.join(&name), at, seed ^ at, steps);
         let other = scope.spawn(move || work(b, HALF));
         let mine = work(a, 0);
-        let other = other.join().unwrap_or_else(|_| anyhow::bail!("the other half panicked"));
+        let other = other.join().unwrap_or_else(|_| bail!("the other half panicked"));
         Ok::<_, anyhow::Error>([mine?, other?].concat())
     })?;
     same("by a", &std::fs::read(a.join(&name))?, &both)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::committed::CommittedFile;
 use super::database::Handle;
+use super::room::Waker;
 use super::space;
 use crate::chain::CommitRecord;
 use crate::committer::{Backend, Refusal};
@@ -16,20 +17,29 @@ const NOTE_SYNC_EVERY: u32 = 1024;
 
 pub(super) struct FjallBackend {
     handle: Arc<Handle>,
+    room: Waker,
     committed: CommittedFile,
     reserve: u64,
     since_note_sync: u32,
 }
 
 impl FjallBackend {
-    pub(super) fn new(handle: Arc<Handle>, committed: CommittedFile, reserve: u64) -> Self {
-        FjallBackend { handle, committed, reserve, since_note_sync: 0 }
+    pub(super) fn new(
+        handle: Arc<Handle>,
+        room: Waker,
+        committed: CommittedFile,
+        reserve: u64,
+    ) -> Self {
+        FjallBackend { handle, room, committed, reserve, since_note_sync: 0 }
     }
 }
 
 impl Backend for FjallBackend {
     fn apply(&mut self, record: &CommitRecord, writes: Vec<Write>) -> Result<(), Refusal> {
-        space::check(&self.handle, self.reserve, &writes).map_err(Refusal::Clean)?;
+        space::check(&self.handle, &self.room, self.reserve, &writes).map_err(|e| match e {
+            StoreError::Uncertain(_) => Refusal::Fatal(e),
+            e => Refusal::Clean(e),
+        })?;
         // Once fjall has begun to write, only reading the store again can tell what is there.
         self.handle.write(record, writes).map_err(|e| Refusal::Fatal(uncertain(e)))
     }

@@ -8,6 +8,8 @@
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ pub(super) const META: u8 = 0;
 pub(super) const KEY_BYTES: usize = 9;
 /// First byte of every user key.
 const DATA: u8 = 1;
+/// The key of deletes that only count as batches; it never has a value.
+const NOTHING: &[u8] = &[2];
 const KEYSPACE: &str = "mdt";
 /// Threads for flushes and compactions.
 const WORKERS: usize = 1;
@@ -36,6 +40,13 @@ const OPEN_TABLES: usize = 128;
 const SEALED_MEMTABLES: usize = 3;
 /// Bytes that may be unflushed while a flush is due.
 const UNFLUSHED_BYTES: u64 = 64 << 20;
+/// To bring down what lies above the last level: so many tables may lie in the first one, and each level may
+/// be so large in parts of the one above, the second one as a table.
+const DOWN: (u8, f32) = (1, 1e-6);
+/// Tables of a lower level that fjall merges with some of the level above, at most.
+const PIECE_TABLES: u64 = 50;
+/// As a part of their ordinary size, so that a merge takes less room.
+const PIECE_PARTS: u64 = 4;
 /// Between two looks at whether a flush has ended.
 const FLUSH_POLL: Duration = Duration::from_millis(2);
 
@@ -44,8 +55,19 @@ pub(super) struct Handle {
     db: Database,
     keyspace: Keyspace,
     dir: PathBuf,
+    table_bytes: u64,
+    commits: AtomicU64,
     // Last, so that the directory is free only when the database is closed.
     _lock: DirLock,
+}
+
+/// What lies above the last level.
+#[derive(Default)]
+pub(super) struct Above {
+    pub(super) bytes: u64,
+    pub(super) tombstones: u64,
+    /// Of all levels.
+    pub(super) entries: u64,
 }
 
 /// Creates the database of a new store in `dir`, holding `record`.
@@ -61,7 +83,7 @@ pub(super) fn create(
             KeyspaceCreateOptions::default()
                 .manual_journal_persist(true)
                 .max_memtable_size(options.memtable_bytes)
-                .compaction_strategy(std::sync::Arc::new(strategy))
+                .compaction_strategy(Arc::new(strategy))
         })?;
         let mut batch = db.batch().durability(Some(PersistMode::SyncAll));
         batch.insert(&keyspace, record_key(record.sequence), record.encode());
@@ -99,7 +121,8 @@ impl Handle {
             let text = format!("{} has lost its keyspace", path.display());
             return Err(StoreError::Corrupt(text));
         };
-        Ok(Handle { db, keyspace, dir: dir.to_path_buf(), _lock: lock })
+        let (table_bytes, commits) = (options.table_bytes, AtomicU64::new(0));
+        Ok(Handle { db, keyspace, dir: dir.to_path_buf(), table_bytes, commits, _lock: lock })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -121,9 +144,114 @@ impl Handle {
         self.keyspace.disk_space()
     }
 
-    /// Bytes of the tables of a level.
-    pub(super) fn level_bytes(&self, level: usize) -> u64 {
-        self.keyspace.tree.current_version().level(level).map_or(0, |l| l.size())
+    /// Bytes of the tables of the first level, and of the one they are merged into.
+    pub(super) fn upper_levels(&self) -> u64 {
+        let version = self.keyspace.tree.current_version();
+        let next = version.iter_levels().skip(1).find(|l| !l.is_empty());
+        version.l0().size() + next.map_or(0, |l| l.size())
+    }
+
+    /// What is in tables of all levels but the last, and how many entries there are in all.
+    pub(super) fn above_last(&self) -> Above {
+        let version = self.keyspace.tree.current_version();
+        let last = version.level_count() - 1;
+        let mut above = Above::default();
+        for (n, level) in version.iter_levels().enumerate() {
+            above.bytes += if n < last { level.size() } else { 0 };
+            for table in level.iter().flat_map(|run| run.iter()) {
+                above.entries += table.metadata.item_count;
+                above.tombstones += if n < last { table.tombstone_count() } else { 0 };
+            }
+        }
+        above
+    }
+
+    /// Number of the set of tables; every flush and every compaction makes another.
+    pub(super) fn version(&self) -> u64 {
+        self.keyspace.tree.current_version().id()
+    }
+
+    /// How many commits were written since it was opened.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Relaxed)
+    }
+
+    /// How many compactions have ended since it was opened.
+    pub(super) fn compactions(&self) -> usize {
+        self.db.compactions_completed()
+    }
+
+    /// Bytes of table files that the newest set of tables does not hold: replaced by a compaction and not deleted
+    /// yet, or its unfinished output.
+    pub(super) fn replaced(&self) -> Result<u64, StoreError> {
+        let tables = self.keyspace.path().join("tables");
+        let read = || -> std::io::Result<u64> {
+            let mut bytes = 0;
+            for entry in std::fs::read_dir(&tables)? {
+                // A table may be deleted meanwhile.
+                bytes += entry?.metadata().map_or(0, |m| m.len());
+            }
+            Ok(bytes)
+        };
+        let all = read().map_err(|e| StoreError::io(format!("read {}", tables.display()), e))?;
+        Ok(all.saturating_sub(self.tables()))
+    }
+
+    /// Begins a new memtable, which has the old one flushed and compactions looked for; deletes tables that were
+    /// replaced, for which there must be a later batch than theirs.
+    pub(super) fn change_memtable(&self) -> Result<(), StoreError> {
+        guard("flush", || {
+            let mut batch = self.db.batch().durability(None);
+            batch.remove(&self.keyspace, NOTHING);
+            batch.commit()?;
+            self.keyspace.rotate_memtable().map(|_| ())
+        })
+    }
+
+    /// One merge of what lies above the last level with what lies below it.
+    pub(super) fn bring_down(&self) -> Result<(), StoreError> {
+        let strategy = Leveled::default()
+            .with_table_target_size(self.piece_bytes() / PIECE_TABLES)
+            .with_l0_threshold(DOWN.0)
+            .with_level_ratio_policy(vec![DOWN.1]);
+        guard("compact", || Ok(self.keyspace.tree.compact(Arc::new(strategy), self.unread())?))
+    }
+
+    /// The most bytes that such a merge takes from the lower level.
+    pub(super) fn piece_bytes(&self) -> u64 {
+        self.table_bytes / PIECE_PARTS * PIECE_TABLES
+    }
+
+    /// Whether keys and values that are not deleted are less than so many bytes. Reads them.
+    pub(super) fn holds_less_than(&self, most: u64) -> Result<bool, StoreError> {
+        guard("read", || {
+            let mut bytes = 0;
+            for entry in self.db.snapshot().iter(&self.keyspace) {
+                let (key, value) = entry.into_inner()?;
+                bytes += (key.len() + value.len()) as u64;
+                if bytes >= most {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// One merge of all there is.
+    pub(super) fn merge_all(&self) -> Result<(), StoreError> {
+        guard("compact", || {
+            Ok(self.keyspace.tree.major_compact(self.table_bytes, self.unread())?)
+        })
+    }
+
+    /// Before which batch no reader needs what was overwritten.
+    fn unread(&self) -> u64 {
+        self.db.supervisor.snapshot_tracker.get_seqno_safe_to_gc()
+    }
+
+    /// Fails when a flush or a compaction has failed: fjall does nothing any more.
+    pub(super) fn works(&self) -> Result<(), StoreError> {
+        guard("flush", || self.db.persist(PersistMode::Buffer))
     }
 
     /// Whether a flush is due or a compaction runs.
@@ -141,8 +269,8 @@ impl Handle {
             if sealed < SEALED_MEMTABLES && !behind {
                 return Ok(());
             }
-            // Says `Poisoned` when the worker is gone, so that this loop ends.
-            guard("flush", || self.db.persist(PersistMode::Buffer))?;
+            // Fails when the worker is gone, so that this loop ends.
+            self.works()?;
             thread::sleep(FLUSH_POLL);
         }
     }
@@ -154,6 +282,7 @@ impl Handle {
         mut writes: Vec<Write>,
     ) -> Result<(), StoreError> {
         self.wait_for_flushes()?;
+        self.commits.fetch_add(1, Relaxed);
         // Writes of one batch share a sequence number, so each key may occur only once: the last counts.
         writes.sort_by(|a, b| a.key().cmp(b.key()));
         let mut batch = self.db.batch().durability(None);

@@ -20,12 +20,14 @@ mod database;
 pub mod identity;
 mod journal;
 mod preflight;
+mod room;
 mod space;
 
 use backend::FjallBackend;
 use committed::CommittedFile;
 use database::Handle;
 pub use journal::{TORN_COPY, TORN_COPY_BYTES};
+use room::Room;
 pub use space::COMPACTION_BYTES;
 
 /// Smallest limit fjall takes for its journals.
@@ -137,11 +139,14 @@ pub fn acquire(
     }
     tracing::debug!(owner, epoch = head.epoch, last = head.last, "store acquired");
     let handle = Arc::new(opened.handle);
-    let backend = FjallBackend::new(handle.clone(), opened.committed, options.reserve_bytes);
+    let reserve = options.reserve_bytes;
+    let room = Room::start(handle.clone(), reserve)?;
+    let backend = FjallBackend::new(handle.clone(), room.waker(), opened.committed, reserve);
     Ok(Box::new(FjallStore {
         info: AcquireInfo { epoch: head.epoch, last: head.last, chain: head.hash },
-        reserve: options.reserve_bytes,
+        reserve,
         committer: Committer::start(head, backend)?,
+        room,
         handle: RwLock::new(Some(handle)),
     }))
 }
@@ -190,6 +195,7 @@ struct FjallStore {
     reserve: u64,
     // Before `handle`: commits end before the database is closed.
     committer: Committer,
+    room: Room,
     handle: RwLock<Option<Arc<Handle>>>,
 }
 
@@ -238,7 +244,11 @@ impl Store for FjallStore {
     fn usage(&self) -> Result<Usage, StoreError> {
         let handle = self.handle()?;
         let reserve = self.reserve + space::backlog(&handle);
-        Ok(Usage { used: handle.used()?, reserve, ..space::measure(handle.dir())? })
+        let measured = space::measure(handle.dir())?;
+        if space::is_scarce(&handle, self.reserve, measured.free) {
+            self.room.waker().wake();
+        }
+        Ok(Usage { used: handle.used()?, reserve, ..measured })
     }
 
     fn self_test(&self) -> Result<(), StoreError> {
@@ -251,6 +261,7 @@ impl Store for FjallStore {
 
     fn close(&self) -> Result<(), StoreError> {
         self.committer.close();
+        self.room.stop();
         self.handle.write().take();
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::database::Handle;
+use super::room::Waker;
 use crate::{StoreError, Usage, Write};
 
 /// Size and free bytes of the file system that holds `dir`.
@@ -21,12 +22,19 @@ pub(super) fn measure(dir: &Path) -> Result<Usage, StoreError> {
 /// the four tables of the first level, and as much again for a second one below.
 pub const COMPACTION_BYTES: u64 = 48 << 20;
 
-/// What a merge of all that is unflushed and of the first two levels makes beyond
+/// What a merge of all that is unflushed, of the first level and of the one below makes beyond
 /// [`COMPACTION_BYTES`], while its input still stands: under a load of writes many more tables than
 /// four gather there, and the engine merges them all at once.
 pub(super) fn backlog(handle: &Handle) -> u64 {
-    let merged = handle.unflushed() + handle.level_bytes(0) + handle.level_bytes(1);
-    merged.saturating_sub(COMPACTION_BYTES)
+    (handle.unflushed() + handle.upper_levels()).saturating_sub(COMPACTION_BYTES)
+}
+
+/// Free bytes above which nothing is done to have more.
+const PLENTY: u64 = 512 << 20;
+
+/// Whether the engine should give back what it can.
+pub(super) fn is_scarce(handle: &Handle, reserve: u64, free: u64) -> bool {
+    free < PLENTY.max(4 * reserve) + backlog(handle)
 }
 
 /// Free bytes that a commit with puts must find: the reserve, and what the database needs to
@@ -39,7 +47,12 @@ pub(super) fn needed(handle: &Handle, reserve: u64) -> u64 {
 
 /// Refuses a commit with puts when less than `reserve` would stay free, any commit when less than
 /// a quarter of it would.
-pub(super) fn check(handle: &Handle, reserve: u64, writes: &[Write]) -> Result<(), StoreError> {
+pub(super) fn check(
+    handle: &Handle,
+    room: &Waker,
+    reserve: u64,
+    writes: &[Write],
+) -> Result<(), StoreError> {
     let free = measure(handle.dir())?.free;
     // Twice: in the journal and in a table.
     let own = 2 * writes.iter().map(|w| w.bytes() as u64).sum::<u64>();
@@ -47,9 +60,13 @@ pub(super) fn check(handle: &Handle, reserve: u64, writes: &[Write]) -> Result<(
     if free >= ample {
         return Ok(());
     }
+    room.wake();
     let puts = writes.iter().any(|w| matches!(w, Write::Put(..)));
     let reserve = if puts { reserve } else { reserve / 4 };
     let needed = needed(handle, reserve) + own;
+    if free < needed {
+        handle.works()?;
+    }
     match free < needed {
         true => Err(StoreError::NoSpace { free, reserve: needed, busy: handle.busy() }),
         false => Ok(()),

@@ -1,0 +1,206 @@
+//! Callers that lost a race with a removal, and what their look-ups find.
+//!
+//! Role: when a use of an inode finds it removed (ESTALE), the kernel looks the path up once more, by
+//! the thread that asked, and gives up at the second ESTALE. Here or on another mount a name may be
+//! replaced as often as one likes, so what such a thread's look-ups find is opened at the MDT: it
+//! lives until the kernel has come back for it. Assumptions: a thread that was told ESTALE looks
+//! up at once, if at all. Never does: a message more where no race was lost.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use client::{OpenFile, OpenFlags};
+use fuse::Request;
+use parking_lot::Mutex;
+use proto::mds::Cred;
+use proto::{Attr, Errno};
+
+use crate::fs::PinstripeFs;
+
+/// How long after a lost race a thread's look-ups hold what they find, and for how long.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Threads at once; of more the longest known is forgotten (invariant 8).
+const MAX_THREADS: usize = 1024;
+/// Inodes held for one thread: a path has a few names (invariant 8).
+const MAX_HELD: usize = 64;
+/// Times a name is looked up whose inode is gone before it can be opened.
+const LOOKUPS: usize = 32;
+
+/// A thread that lost a race.
+struct Loser<T> {
+    when: Instant,
+    held: Vec<T>,
+}
+
+/// The threads that did lately.
+pub struct Retries<T = Arc<OpenFile>> {
+    losers: Mutex<HashMap<u32, Loser<T>>>,
+    /// How many there are; asked before each look-up.
+    count: AtomicUsize,
+}
+
+impl<T> Default for Retries<T> {
+    fn default() -> Retries<T> {
+        Retries { losers: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+}
+
+impl<T> Retries<T> {
+    /// A thread lost a race; whether it is the only one that did.
+    fn lost(&self, thread: u32, now: Instant) -> bool {
+        let mut losers = self.losers.lock();
+        if losers.len() >= MAX_THREADS && !losers.contains_key(&thread) {
+            let oldest = losers.iter().min_by_key(|(_, l)| l.when).map(|(thread, _)| *thread);
+            oldest.and_then(|thread| losers.remove(&thread));
+        }
+        losers.entry(thread).or_insert_with(|| Loser { when: now, held: Vec::new() }).when = now;
+        self.count.store(losers.len(), SeqCst);
+        losers.len() == 1
+    }
+
+    /// Whether a thread's look-ups must hold what they find.
+    fn has(&self, thread: u32, now: Instant) -> bool {
+        if self.count.load(SeqCst) == 0 {
+            return false;
+        }
+        self.losers
+            .lock()
+            .get(&thread)
+            .is_some_and(|l| now.saturating_duration_since(l.when) < AGAIN)
+    }
+
+    /// Holds what a thread's look-up found.
+    fn hold(&self, thread: u32, found: T) {
+        let mut losers = self.losers.lock();
+        let Some(loser) = losers.get_mut(&thread) else { return };
+        let surplus = if loser.held.len() < MAX_HELD { None } else { Some(loser.held.remove(0)) };
+        loser.held.push(found);
+        drop(losers);
+        drop(surplus);
+    }
+
+    /// A thread has what it came back for, or its time is over.
+    fn done(&self, over: impl Fn(u32, &Loser<T>) -> bool) -> usize {
+        let mut losers = self.losers.lock();
+        let gone: Vec<_> = losers.extract_if(|thread, loser| over(*thread, loser)).collect();
+        let left = losers.len();
+        self.count.store(left, SeqCst);
+        // What was held may be closed by a message: not under the lock.
+        drop(losers);
+        drop(gone);
+        left
+    }
+
+    fn sweep(&self, now: Instant) -> usize {
+        self.done(|_, loser| now.saturating_duration_since(loser.when) >= AGAIN)
+    }
+}
+
+/// Lets go of what nobody came back for; ends when there is nothing.
+fn sweep_later(retries: Weak<Retries>) {
+    let sweep = move || {
+        loop {
+            std::thread::sleep(AGAIN);
+            match retries.upgrade() {
+                Some(retries) if retries.sweep(Instant::now()) > 0 => {}
+                _ => return,
+            }
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("retries".into()).spawn(sweep) {
+        tracing::warn!(error = %e, "what lookups found after a lost race is held until the next one");
+    }
+}
+
+impl PinstripeFs {
+    /// An error of an operation on a node; after a lost race the caller's look-ups hold what they find.
+    pub(crate) fn lost(&self, req: &Request, e: Errno) -> fuse::Errno {
+        if e == Errno::ESTALE && self.retries.lost(req.pid(), Instant::now()) {
+            sweep_later(Arc::downgrade(&self.retries));
+        }
+        crate::convert::errno(e)
+    }
+
+    /// What a name leads to; for who lost a race, it lives on for a while.
+    pub(crate) fn look_up(
+        &self,
+        req: &Request,
+        cred: &Cred,
+        parent: u64,
+        name: &OsStr,
+    ) -> Result<Attr, Errno> {
+        let find = || self.client.lookup(cred, self.caches.fid(parent), name.as_bytes());
+        let mut found = find()?;
+        if !self.retries.has(req.pid(), Instant::now()) {
+            return Ok(found);
+        }
+        for _ in 0..LOOKUPS {
+            match self.client.open(cred, found.fid, OpenFlags::default()) {
+                Ok(file) => {
+                    self.retries.hold(req.pid(), file);
+                    break;
+                }
+                Err(Errno::ESTALE) => found = find()?,
+                // Whatever is wrong the use itself will tell.
+                Err(_) => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// A thread has opened a file: nothing it looked up before is needed any more.
+    pub(crate) fn has_opened(&self, req: &Request) {
+        let thread = req.pid();
+        if self.retries.has(thread, Instant::now()) {
+            self.retries.done(|t, _| t == thread);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_loser_finds_is_held_until_it_has_it_or_its_time_is_over() {
+        let (retries, start) = (Retries::<Arc<()>>::default(), Instant::now());
+        let thing = Arc::new(());
+        assert!(!retries.has(7, start));
+        retries.hold(7, thing.clone());
+        assert_eq!(Arc::strong_count(&thing), 1, "who lost nothing holds nothing");
+
+        assert!(retries.lost(7, start));
+        assert!(!retries.lost(8, start + AGAIN / 2));
+        assert!(!retries.lost(8, start + AGAIN / 2));
+        assert!(retries.has(7, start) && !retries.has(9, start));
+        assert!(!retries.has(7, start + AGAIN));
+        retries.hold(7, thing.clone());
+        retries.hold(8, thing.clone());
+        assert_eq!(Arc::strong_count(&thing), 3);
+
+        assert_eq!(retries.sweep(start + AGAIN), 1);
+        assert_eq!(Arc::strong_count(&thing), 2);
+        assert_eq!(retries.done(|t, _| t == 8), 0);
+        assert_eq!(Arc::strong_count(&thing), 1);
+        assert!(!retries.has(8, start) && retries.lost(8, start));
+    }
+
+    #[test]
+    fn neither_threads_nor_what_they_hold_are_without_a_limit() {
+        let (retries, start) = (Retries::<Arc<()>>::default(), Instant::now());
+        let thing = Arc::new(());
+        for thread in 0..=MAX_THREADS as u32 {
+            retries.lost(thread, start + Duration::from_nanos(thread.into()));
+        }
+        assert_eq!(retries.count.load(SeqCst), MAX_THREADS);
+        assert!(!retries.has(0, start) && retries.has(1, start));
+        for _ in 0..2 * MAX_HELD {
+            retries.hold(1, thing.clone());
+        }
+        assert_eq!(Arc::strong_count(&thing), 1 + MAX_HELD);
+    }
+}
