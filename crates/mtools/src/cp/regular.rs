@@ -330,10 +330,11 @@ fn tell(item: &mut Item, fault: &Fault) {
 }
 
 /// Bytes were lost that had been taken, nobody knows which: the file is not to look complete, as it does with its
-/// size and times. Where more is in it than this copy, or a journal tells what counts, it stays.
+/// size and times. The parts a journal knows do not count behind its end, so `--resume` begins anew. Where more
+/// is in it than this copy, it stays.
 fn lost(run: &Run, name: &Path, made: &Stat) {
     let o = &run.options;
-    if o.own.engine.ranged() || o.attributes_only || run.journal.is_some() || !made.is_file() {
+    if o.own.engine.ranged() || o.attributes_only || !made.is_file() {
         return;
     }
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
