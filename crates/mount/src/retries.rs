@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,25 +41,35 @@ pub struct Retries<T = Arc<OpenFile>> {
     losers: Mutex<HashMap<u32, Loser<T>>>,
     /// How many there are; asked before each look-up.
     count: AtomicUsize,
+    /// A thread waits to let go of what nobody came back for.
+    swept: AtomicBool,
 }
 
 impl<T> Default for Retries<T> {
     fn default() -> Retries<T> {
-        Retries { losers: Mutex::default(), count: AtomicUsize::new(0) }
+        Retries {
+            losers: Mutex::default(),
+            count: AtomicUsize::new(0),
+            swept: AtomicBool::new(false),
+        }
     }
 }
 
 impl<T> Retries<T> {
-    /// A thread lost a race; whether it is the only one that did.
+    /// A thread lost a race; whether somebody must be found who sweeps.
     fn lost(&self, thread: u32, now: Instant) -> bool {
         let mut losers = self.losers.lock();
+        let mut surplus = None;
         if losers.len() >= MAX_THREADS && !losers.contains_key(&thread) {
             let oldest = losers.iter().min_by_key(|(_, l)| l.when).map(|(thread, _)| *thread);
-            oldest.and_then(|thread| losers.remove(&thread));
+            surplus = oldest.and_then(|thread| losers.remove(&thread));
         }
         losers.entry(thread).or_insert_with(|| Loser { when: now, held: Vec::new() }).when = now;
         self.count.store(losers.len(), SeqCst);
-        losers.len() == 1
+        drop(losers);
+        // What was held may be closed by a message: not under the lock.
+        drop(surplus);
+        !self.swept.swap(true, SeqCst)
     }
 
     /// Whether a thread's look-ups must hold what they find.
@@ -89,30 +99,39 @@ impl<T> Retries<T> {
         let gone: Vec<_> = losers.extract_if(|thread, loser| over(*thread, loser)).collect();
         let left = losers.len();
         self.count.store(left, SeqCst);
-        // What was held may be closed by a message: not under the lock.
         drop(losers);
         drop(gone);
         left
     }
 
-    fn sweep(&self, now: Instant) -> usize {
-        self.done(|_, loser| now.saturating_duration_since(loser.when) >= AGAIN)
+    /// Lets go of what nobody came back for; whether there may be more to sweep later.
+    fn sweep(&self, now: Instant) -> bool {
+        if self.done(|_, loser| now.saturating_duration_since(loser.when) >= AGAIN) > 0 {
+            return true;
+        }
+        self.swept.store(false, SeqCst);
+        // Who lost meanwhile has found somebody else, or nobody.
+        self.count.load(SeqCst) > 0 && !self.swept.swap(true, SeqCst)
     }
 }
 
 /// Lets go of what nobody came back for; ends when there is nothing.
 fn sweep_later(retries: Weak<Retries>) {
+    let mine = retries.clone();
     let sweep = move || {
         loop {
             std::thread::sleep(AGAIN);
-            match retries.upgrade() {
-                Some(retries) if retries.sweep(Instant::now()) > 0 => {}
+            match mine.upgrade() {
+                Some(retries) if retries.sweep(Instant::now()) => {}
                 _ => return,
             }
         }
     };
     if let Err(e) = std::thread::Builder::new().name("retries".into()).spawn(sweep) {
-        tracing::warn!(error = %e, "what lookups found after a lost race is held until the next one");
+        tracing::warn!(error = %e, "what lookups found after a lost race is held until its thread opens it");
+        if let Some(retries) = retries.upgrade() {
+            retries.swept.store(false, SeqCst);
+        }
     }
 }
 
@@ -182,11 +201,13 @@ mod tests {
         retries.hold(8, thing.clone());
         assert_eq!(Arc::strong_count(&thing), 3);
 
-        assert_eq!(retries.sweep(start + AGAIN), 1);
+        assert!(retries.sweep(start + AGAIN));
         assert_eq!(Arc::strong_count(&thing), 2);
         assert_eq!(retries.done(|t, _| t == 8), 0);
         assert_eq!(Arc::strong_count(&thing), 1);
-        assert!(!retries.has(8, start) && retries.lost(8, start));
+        assert!(!retries.has(8, start) && !retries.lost(8, start), "somebody sweeps still");
+        assert!(!retries.sweep(start + AGAIN));
+        assert!(retries.lost(8, start), "nobody does");
     }
 
     #[test]
