@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use crossbeam_channel::TrySendError;
 use parking_lot::Mutex;
 use proto::mds::{O_NO_INLINE, O_READ, Op, Res};
 use proto::{Errno, Fid, FileKind};
@@ -137,24 +138,36 @@ impl Core {
         can
     }
 
-    /// A handle is to be closed, or an access time told, soon, or (without `wait`) at once.
+    /// A handle is to be closed, or an access time told, soon, or (without `wait`) at once. Waits while
+    /// [`CLOSES_MAX`] are to be closed already.
     pub(crate) fn close_late(&self, inode: &Arc<Inode>, handle: Option<u64>, wait: bool) {
-        if wait {
-            let mut late = self.local.late.lock();
-            if late.files.len() < CLOSES_MAX {
-                let until = self.tick_now() + if handle.is_some() { 0 } else { TIMES_TICKS };
-                late.until = if late.files.is_empty() { until } else { late.until.min(until) };
-                late.files.push((inode.clone(), handle));
-                let full = late.files.len().is_multiple_of(CLOSES_PER_MESSAGE);
-                drop(late);
-                return if full {
-                    self.hurry()
-                };
-            }
+        if wait && self.local.late.lock().files.len() < CLOSES_MAX {
+            return if self.wait_closing(inode, handle) {
+                self.hurry()
+            };
         }
         inode.st.lock().late = false;
         // Fails only after the client ended, and its session with it.
         let _ = self.closings.send(Closing::File(inode.clone(), handle));
+    }
+
+    /// The same for who must not wait for the closer, which may wait for a call-back that is being answered. Beyond
+    /// [`CLOSES_MAX`] there may be as many more as files are open.
+    fn close_unwaiting(&self, inode: &Arc<Inode>, handle: u64) {
+        let closing = Closing::File(inode.clone(), Some(handle));
+        if let Err(TrySendError::Full(_)) = self.closings.try_send(closing) {
+            inode.st.lock().late = true;
+            self.wait_closing(inode, Some(handle));
+        }
+    }
+
+    /// Keeps a close, or an access time, for later; whether those are enough for a message.
+    fn wait_closing(&self, inode: &Arc<Inode>, handle: Option<u64>) -> bool {
+        let mut late = self.local.late.lock();
+        let until = self.tick_now() + if handle.is_some() { 0 } else { TIMES_TICKS };
+        late.until = if late.files.is_empty() { until } else { late.until.min(until) };
+        late.files.push((inode.clone(), handle));
+        late.files.len().is_multiple_of(CLOSES_PER_MESSAGE)
     }
 
     /// What waits is told now.
@@ -190,7 +203,8 @@ impl Core {
             !late.files.is_empty() && late.until <= tick
         };
         if due {
-            self.hurry();
+            // The closer has enough to do otherwise, and is asked again with the next tick.
+            let _ = self.closings.try_send(Closing::Late);
         }
         if self.local.loose.load(SeqCst) == 0 {
             return;
@@ -249,7 +263,7 @@ impl Core {
             self.local.loose.fetch_sub(1, SeqCst);
         } else {
             drop(st);
-            self.close_late(inode, Some(handle), false);
+            self.close_unwaiting(inode, handle);
         }
         Ok(())
     }

@@ -188,12 +188,16 @@ impl Client {
         }
         if let Some(inode) = self.core().registry.find(attr.fid) {
             self.core().unlinked(&inode, &attr);
-            let mut st = inode.st.lock();
-            if st.opens == 0 {
-                // When it was read last interests nobody.
-                st.atime = None;
-            } else if st.late {
-                // Its last close may be waiting, and the MDT for that.
+            let waits = {
+                let mut st = inode.st.lock();
+                if st.opens == 0 {
+                    // When it was read last interests nobody.
+                    st.atime = None;
+                }
+                st.opens > 0 && st.late
+            };
+            // Its last close may be waiting, and the MDT for that. The closer needs the lock.
+            if waits {
                 self.core().hurry();
             }
         }

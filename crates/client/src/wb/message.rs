@@ -53,7 +53,12 @@ impl Mdt {
             }
             results.pop();
             message.skip(results.len());
-            done.extend(results);
+            if !results.is_empty() {
+                // What stands first now waits at the MDT for what is in its way.
+                done.extend(results);
+                pause = RESTART_PAUSE;
+                continue;
+            }
             std::thread::sleep(pause);
             pause = (pause * 2).min(RESTART_PAUSE_MAX);
         }
