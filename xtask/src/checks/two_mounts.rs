@@ -29,6 +29,8 @@ pub const CHECK: Check = Check {
 
 /// What holds among mounts; `counter`, which maps its file, does not yet, see docs/semantics.md.
 const WORKLOADS: &str = "private,append,strided,exclusive,names,links,replace";
+/// Whoever waits that long for a name or its bytes waits for a time-out.
+const STANDSTILL: Duration = Duration::from_secs(8);
 /// Of the file both write.
 const HALF: u64 = 1 << 20;
 
@@ -62,9 +64,9 @@ fn exercise(cx: &Cx, a: &Path, b: &Path, what: &[&str]) -> Result<()> {
 }
 
 /// Who opens a name finds one file or the next, however often another mount puts a new one there: on a
-/// local file system no such open fails, and none is of anything but a whole file.
+/// local file system no such open fails, and none is of anything but a whole file. Nobody stands still.
 fn replaced(cx: &Cx, a: &Path, b: &Path) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(cx.size(8, 2));
+    let until = Instant::now() + Duration::from_secs(cx.size(10, 2));
     let put = |who: u64, n: u64| -> std::io::Result<()> {
         let fresh = a.join(format!("put-{who}"));
         std::fs::write(&fresh, n.to_le_bytes())?;
@@ -90,7 +92,9 @@ fn replaced(cx: &Cx, a: &Path, b: &Path) -> Result<()> {
                 scope.spawn(move || -> Result<u64> {
                     let mut n = 0;
                     while Instant::now() < until {
+                        let asked = Instant::now();
                         let bytes = std::fs::read(b.join("put")).context("open and read")?;
+                        ensure!(asked.elapsed() < STANDSTILL, "an open waited for a time-out");
                         ensure!(bytes.len() == 8, "{} bytes of 8", bytes.len());
                         n += 1;
                     }
