@@ -40,6 +40,8 @@ const OPEN_TABLES: usize = 128;
 const SEALED_MEMTABLES: usize = 3;
 /// Bytes that may be unflushed while a flush is due.
 const UNFLUSHED_BYTES: u64 = 64 << 20;
+/// Runs of tables in the first level from which on fjall slows writes down; from thirty on they wait.
+const CROWDED_RUNS: usize = 16;
 /// To bring down what lies above the last level: so many tables may lie in the first one, and each level may
 /// be so large in parts of the one above, the second one as a table.
 const DOWN: (u8, f32) = (1, 1e-6);
@@ -198,13 +200,18 @@ impl Handle {
     }
 
     /// Begins a new memtable, which has the old one flushed and compactions looked for; deletes tables that were
-    /// replaced, for which there must be a later batch than theirs.
-    pub(super) fn change_memtable(&self) -> Result<(), StoreError> {
+    /// replaced, for which there must be a later batch than theirs. False, and nothing done, where fjall would hold
+    /// the batch up.
+    pub(super) fn change_memtable(&self) -> Result<bool, StoreError> {
+        self.wait_for_flushes()?;
+        if self.keyspace.tree.l0_run_count() >= CROWDED_RUNS {
+            return Ok(false);
+        }
         guard("flush", || {
             let mut batch = self.db.batch().durability(None);
             batch.remove(&self.keyspace, NOTHING);
             batch.commit()?;
-            self.keyspace.rotate_memtable().map(|_| ())
+            self.keyspace.rotate_memtable().map(|_| true)
         })
     }
 

@@ -151,7 +151,7 @@ impl Keeper {
         if self.handle.unflushed() > 0 {
             self.flushed = now;
             tracing::debug!(free, "room is scarce: what is in memory is flushed");
-            return self.handle.change_memtable();
+            return self.handle.change_memtable().map(|_| ());
         }
         self.bring_down(free)
     }
@@ -171,8 +171,10 @@ impl Keeper {
             return Ok(false);
         }
         tracing::debug!(replaced, "room is scarce: replaced tables are deleted");
+        if !self.handle.change_memtable()? {
+            return Ok(false);
+        }
         self.given_back = Some((ended, now));
-        self.handle.change_memtable()?;
         let gave = self.handle.replaced()? < replaced / 2;
         self.tried = if gave { 0 } else { self.tried + 1 };
         Ok(true)
