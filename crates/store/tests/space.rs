@@ -54,10 +54,10 @@ fn noise(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Commits until refused; returns the transno reached and the refusal.
-fn fill(store: &dyn Store, mut last: u64) -> (u64, StoreError) {
+/// Commits until refused, the n-th value under `key(n)`; returns the transno reached and the refusal.
+fn fill(store: &dyn Store, mut last: u64, key: impl Fn(u64) -> [u8; 8]) -> (u64, StoreError) {
     loop {
-        let writes = (0..16).map(|i| put((last * 16 + i).to_be_bytes(), noise(last * 16 + i)));
+        let writes = (0..16).map(|i| put(key(last * 16 + i), noise(last * 16 + i)));
         match commit(store, last, last + 1, writes.collect()) {
             Ok(()) => last += 1,
             Err(e) => return (last, e),
@@ -73,7 +73,7 @@ fn a_full_file_system_refuses_puts_and_takes_deletes() {
     let options = FjallOptions::default();
     format(&dir, &options).unwrap();
     let store = acquire(&dir, "test", 0, &options).unwrap();
-    let (mut last, refused) = fill(&*store, 0);
+    let (mut last, refused) = fill(&*store, 0, u64::to_be_bytes);
     let StoreError::NoSpace { free, reserve, .. } = refused else {
         panic!("{refused:?} after {last} commits");
     };
@@ -111,6 +111,17 @@ fn scattered(n: u64) -> [u8; 8] {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
+/// Polls what comes true by itself, if it ever does.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let came = (0..2000).any(|_| {
+        holds() || {
+            sleep(Duration::from_millis(20));
+            false
+        }
+    });
+    assert!(came, "it did not come true that {what}");
+}
+
 /// Filled, emptied and left alone, the store gives the room back, though nothing is written any more; and
 /// what it merges on a full disk never runs out of room, which would end it.
 #[test]
@@ -123,43 +134,25 @@ fn deletes_give_the_room_back_with_nothing_written_after_them() {
     let (mut last, mut first) = (0, None);
     for round in 0..3 {
         let before = last;
-        let refused = loop {
-            let key = |i| scattered(last * 16 + i);
-            let writes = (0..16).map(|i| put(key(i), noise(last * 16 + i)));
-            match commit(&*store, last, last + 1, writes.collect()) {
-                Ok(()) => last += 1,
-                Err(e) => break e,
-            }
-        };
+        let (filled, refused) = fill(&*store, last, scattered);
+        last = filled;
         assert!(matches!(refused, StoreError::NoSpace { .. }), "round {round}: {refused:?}");
         let made = last - before;
         println!("round {round}: {made} commits");
         assert!(made * 2 > *first.get_or_insert(made), "{made} of {first:?}");
         // What waits to be merged may hold even deletes up, for a while.
         for n in before..before + made {
-            let mut done = Err(StoreError::Closed);
-            for _ in 0..2000 {
+            until("a delete is taken", || {
                 let writes = (0..16).map(|i| del(scattered(n * 16 + i))).collect();
-                done = commit(&*store, last, last + 1, writes);
-                match &done {
-                    Err(StoreError::NoSpace { .. }) => sleep(Duration::from_millis(20)),
-                    _ => break,
+                match commit(&*store, last, last + 1, writes) {
+                    Err(StoreError::NoSpace { .. }) => false,
+                    done => done.map(|()| true).unwrap(),
                 }
-            }
-            done.unwrap();
+            });
             last += 1;
         }
         let total = store.usage().unwrap().total;
-        let mut free = 0;
-        for _ in 0..2000 {
-            free = store.usage().unwrap().free;
-            if free * 10 >= total * 7 {
-                break;
-            }
-            sleep(Duration::from_millis(20));
-        }
-        println!("{} of {} MiB are free", free >> 20, total >> 20);
-        assert!(free * 10 >= total * 7, "round {round}: {free} of {total} bytes are free");
+        until("most of the disk is free", || store.usage().unwrap().free * 10 >= total * 7);
     }
     assert_eq!(store.scan(b"", None, 1).unwrap(), vec![]);
     store.self_test().unwrap();
