@@ -18,6 +18,7 @@ pub mod host;
 pub mod keyfile;
 pub mod label;
 pub mod lfs;
+mod locked;
 pub mod logging;
 mod man;
 pub mod mgs;

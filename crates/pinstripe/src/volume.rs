@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::keyfile::{self, KeyFile};
 use crate::label::fs_uuid;
+use crate::locked::Locked;
 use crate::places::{self, make_private};
 use crate::process::ProcessId;
 use crate::sealed::{replace, sync_dir};
@@ -56,7 +57,7 @@ pub struct Volume {
     /// Whether `pinstripe.json` says what `facts` says.
     saved: bool,
     /// Held as long as anything here is served or checked.
-    _lock: Option<File>,
+    _lock: Option<Locked>,
 }
 
 /// A wish for a volume.
@@ -334,17 +335,14 @@ fn finished(dir: &Path) -> Counts {
 }
 
 /// Makes sure that nobody serves it, changing nothing.
-fn lock_shared(dir: &Path) -> Outcome<Option<File>> {
+fn lock_shared(dir: &Path) -> Outcome<Option<Locked>> {
     let path = dir.join("run/lock");
-    let mut file = match File::open(&path) {
+    let file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Failure::run(format!("cannot open {}: {e}", path.display()))),
     };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(Some(file)),
-        Err(_) => Err(in_use(dir, &mut file)),
-    }
+    Locked::shared(file).map(Some).map_err(|mut file| in_use(dir, &mut file))
 }
 
 fn in_use(dir: &Path, lock: &mut File) -> Failure {
@@ -358,18 +356,17 @@ fn in_use(dir: &Path, lock: &mut File) -> Failure {
 }
 
 /// Takes the lock, or says who has it.
-fn lock(dir: &Path) -> Outcome<File> {
+fn lock(dir: &Path) -> Outcome<Locked> {
     let run = dir.join("run");
     make_private(&run)?;
     let path = run.join("lock");
     let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open.doing(|| format!("cannot open {}", path.display()))?;
-    if file.try_lock().is_err() {
-        return Err(in_use(dir, &mut file));
-    }
+    let file = open.doing(|| format!("cannot open {}", path.display()))?;
+    let locked = Locked::exclusively(file).map_err(|mut file| in_use(dir, &mut file))?;
+    let mut file = locked.file();
     let own = format!("{}\n", ProcessId::own().pid);
     let written =
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(own.as_bytes()));
     written.doing(|| format!("cannot write {}", path.display()))?;
-    Ok(file)
+    Ok(locked)
 }

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use common::{Engine, Fjall, commit, dump};
 use pinstripe_store::fjall_engine::{FjallOptions, acquire};
 use pinstripe_store::{Commit, StoreError, Write};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 const CHILD_DIR: &str = "STORE_CRASH_CHILD_DIR";
 const ROUNDS: u64 = 12;
@@ -142,4 +143,24 @@ fn a_store_in_use_by_another_process_is_busy() {
     let path = engine.dir().display().to_string();
     assert_eq!(refused, StoreError::Busy { path, owner });
     engine.acquire(1).unwrap();
+}
+
+#[test]
+fn what_a_forked_process_still_has_does_not_keep_a_closed_store_locked() {
+    let engine = Fjall::new();
+    let store = engine.acquire(0).unwrap();
+    let path = engine.dir().join("STORE");
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let locked = entries
+        .filter_map(Result::ok)
+        .find(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path))
+        .expect("a locked store has its file open");
+    let fd = locked.file_name().to_str().unwrap().parse().unwrap();
+    // The same open file, as a process has it between fork(2) and execve(2).
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let _forked = pidfd_getfd(own, fd, PidfdGetfdFlags::empty()).unwrap();
+    assert!(matches!(engine.acquire(0), Err(StoreError::Busy { .. })));
+    store.close().unwrap();
+    drop(store);
+    engine.acquire(0).unwrap();
 }

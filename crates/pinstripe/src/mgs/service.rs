@@ -17,6 +17,7 @@ use proto::{Errno, ops};
 use super::state::{MgsState, RegisterError};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::label::{LABEL_FILE, Label};
+use crate::locked::Locked;
 use crate::worker::Worker;
 
 /// The management service of one file system.
@@ -26,7 +27,7 @@ pub struct Mgs {
     state: Arc<Mutex<MgsState>>,
     worker: Worker,
     /// Held as long as this directory is served.
-    _lock: File,
+    _lock: Locked,
 }
 
 impl Mgs {
@@ -42,7 +43,7 @@ impl Mgs {
         };
         let path = dir.join(LABEL_FILE);
         let lock = File::open(&path).doing(|| format!("cannot open {}", path.display()))?;
-        lock.try_lock().map_err(|_| {
+        let lock = Locked::exclusively(lock).map_err(|_| {
             let text = format!(
                 "{} is in use by another server; stop it, or give this one another directory",
                 dir.display()

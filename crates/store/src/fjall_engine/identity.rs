@@ -59,13 +59,23 @@ pub fn check(bytes: &[u8], what: &str) -> Result<(), StoreError> {
 
 /// The exclusive lock on a store directory, held while this lives.
 pub(super) struct DirLock {
-    _file: File,
+    file: File,
+}
+
+/// Closing the file would not do: a process forked meanwhile has it too, until it executes
+/// something.
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        if let Err(e) = flock(&self.file, FlockOperation::Unlock) {
+            tracing::warn!(error = %e, "the lock on a store cannot be released");
+        }
+    }
 }
 
 /// Locks the store in `dir` and checks what it is.
 pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
     let path = dir.join("STORE");
-    let mut file = match OpenOptions::new().read(true).open(&path) {
+    let file = match OpenOptions::new().read(true).open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(no_store(dir)),
         Err(e) => return Err(StoreError::io(format!("open {}", path.display()), e)),
@@ -80,8 +90,9 @@ pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
         }
         Err(e) => return Err(StoreError::io(format!("lock {}", path.display()), e)),
     }
+    let lock = DirLock { file };
     let mut bytes = Vec::new();
-    (&mut file)
+    (&lock.file)
         .take(IDENTITY_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| StoreError::io(format!("read {}", path.display()), e))?;
@@ -91,7 +102,7 @@ pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
     if let Err(e) = fs::write(dir.join("OWNER"), note) {
         tracing::warn!(dir = %dir.display(), error = %e, "cannot write OWNER");
     }
-    Ok(DirLock { _file: file })
+    Ok(lock)
 }
 
 fn no_store(dir: &Path) -> StoreError {
