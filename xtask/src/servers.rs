@@ -209,7 +209,10 @@ impl Cluster {
                 .arg("--key")
                 .arg(&self.key),
         };
-        self.mounts.push(mnt.to_path_buf());
+        // One that was killed is mounted again at the same place.
+        if !self.mounts.iter().any(|m| m == mnt) {
+            self.mounts.push(mnt.to_path_buf());
+        }
         cmd.args(&self.options).arg(mnt).limit(120).ok()?;
         ensure!(is_mounted(mnt), "`mount` returned, but nothing is mounted");
         std::fs::read_dir(mnt).context("the new mount cannot be read")?;

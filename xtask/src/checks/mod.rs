@@ -21,6 +21,7 @@ mod kill_up;
 mod lint;
 mod locks;
 mod mcp;
+mod mcp_lost;
 mod model;
 mod mpi;
 mod names;
@@ -48,6 +49,7 @@ pub const ALL: &[&Check] = &[
     &lint::CHECK,
     &deny::CHECK,
     &mcp::CHECK,
+    &mcp_lost::CHECK,
     &mpi::CHECK,
     &smoke::CHECK,
     &directory::CHECK,

@@ -346,6 +346,15 @@ pub fn end(run: &Run, ended: bool) {
         return;
     }
     if ended && !run.output.failed() {
+        if let Err(e) = journal.settle() {
+            run.output.fail();
+            crate::gnu::diag::error(&format!(
+                "what was written cannot be synced and may be lost: {}; the same command again copies anew what was \
+                 not synced (journal {shown})",
+                crate::gnu::diag::reason(e)
+            ));
+            return;
+        }
         if let Err(e) = journal.complete() {
             let why = crate::gnu::diag::reason(&e);
             crate::gnu::diag::error(&format!("cannot remove journal {shown}: {why}"));

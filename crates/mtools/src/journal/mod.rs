@@ -39,6 +39,7 @@ pub struct Journal {
     known: Known,
     shared: Arc<Shared>,
     syncing: Option<JoinHandle<()>>,
+    lasting: bool,
 }
 
 struct Shared {
@@ -48,6 +49,9 @@ struct Shared {
     end: Condvar,
     /// The first record that could not be written.
     broken: OnceLock<io::Error>,
+    /// The first file system that could not be synced. It tells only once what it has lost, so nothing
+    /// of this run may be called synced from then on.
+    lost: OnceLock<io::Error>,
 }
 
 impl Journal {
@@ -81,6 +85,7 @@ impl Journal {
             ended: Mutex::new(false),
             end: Condvar::new(),
             broken: OnceLock::new(),
+            lost: OnceLock::new(),
         });
         let syncing = {
             let (file, shared) = (file.try_clone().map_err(failed)?, shared.clone());
@@ -88,7 +93,7 @@ impl Journal {
             // Without it a reboot costs more, nothing else.
             thread.spawn(move || sync_now_and_then(&file, &shared)).ok()
         };
-        let journal = Self { file, path: path.into(), known, shared, syncing };
+        let journal = Self { file, path: path.into(), known, shared, syncing, lasting };
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let at = at.map_or(0, |since| since.as_secs());
         journal.write(&Record::Run { boot, at, pid: std::process::id().into() });
@@ -132,6 +137,16 @@ impl Journal {
             // What cannot be synced must not be called synced.
             _ => *devices = None,
         }
+    }
+
+    /// Sees to it that what was copied stays, where others than this system keep it: they may have lost
+    /// what they had taken, and tell of it only now. After an error the next run does it again.
+    pub fn settle(&self) -> Result<(), &io::Error> {
+        if self.lasting {
+            return Ok(());
+        }
+        sync(&self.file, &self.shared);
+        self.shared.lost.get().map_or(Ok(()), Err)
     }
 
     /// The job is complete: nobody needs the journal any more.
@@ -262,12 +277,53 @@ fn sync(mut file: &File, shared: &Shared) {
         devices.as_ref().and_then(|known| known.values().map(|dir| dir.try_clone().ok()).collect())
     };
     let Some(dirs) = dirs else { return };
-    if dirs.iter().any(|dir| rustix::fs::syncfs(dir).is_err()) {
+    for dir in dirs {
+        if let Err(e) = rustix::fs::syncfs(dir) {
+            let _ = shared.lost.set(e.into());
+        }
+    }
+    if shared.lost.get().is_some() {
         return;
     }
     let records = (length / RECORD as u64).saturating_sub(1);
     let written = file.write(&Record::Synced { records }.encode()).and_then(whole_record);
     if let Err(e) = written.and_then(|()| file.sync_data()) {
         let _ = shared.broken.set(e);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: record::Key = [7; 16];
+
+    #[test]
+    fn after_a_sync_that_failed_nothing_is_called_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let stage = |known: &Known| known.files.get(&KEY).map(|entry| entry.stage);
+        for fails in [true, false] {
+            let journal = Journal::open(&path, [1; 32], false).unwrap();
+            let (version, operand, new, kept) = (5, 1, true, false);
+            journal.write(&Record::Begun { key: KEY, version, operand, new, kept });
+            journal.write(&Record::Made { key: KEY, ino: 12, perm: 0o644 });
+            journal.write(&Record::Done { key: KEY, version, ino: 12 });
+            if fails {
+                // syncfs(2) says EBADF of it.
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let dir = rustix::fs::open(dir.path(), flags, rustix::fs::Mode::empty()).unwrap();
+                journal.shared.devices.lock().as_mut().unwrap().insert(1, dir.into());
+                assert!(journal.settle().is_err());
+                // Told once, as a mount that has lost something does.
+                journal.shared.devices.lock().as_mut().unwrap().clear();
+            }
+            journal.note_device(2, dir.path());
+            assert_eq!(journal.settle().is_err(), fails);
+            drop(journal);
+            let known = Journal::open(&path, [1; 32], false).unwrap();
+            let wanted = if fails { replay::Stage::Made } else { replay::Stage::Done };
+            assert_eq!(stage(known.known()), Some(wanted));
+        }
     }
 }
