@@ -11,7 +11,7 @@ use std::path::Path;
 pub const CHECK: Check = Check {
     name: "mcp",
     about: "random commands of cp: the same tree, output and exit code as the genuine program",
-    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
+    needs: &[Need::Binary, Need::Apt("fuse3"), Need::Apt("strace"), Need::Root],
     limit: 900,
     weight: 1,
     slow: false,
@@ -43,6 +43,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.count("what was killed is finished by --resume", differences.is_empty());
     cx.case("the same on a mount of ours", || mounted(cx, &programs));
     cx.case("stripes are set as asked", || stripes(cx, &mcp));
+    cx.case("the page cache is passed by as asked", || page_cache(cx, &mcp));
     Ok(())
 }
 
@@ -172,4 +173,26 @@ fn existing(cx: &Cx, fs: &Fs, mcp: &Path, count: impl Fn(&Path) -> Result<String
     ensure!(warnings == kept.min(1), "{kept} files keep their stripes: {told:?}");
     ensure!(kept == 0 || told.contains("3 stripes: "), "{told:?}");
     Ok(())
+}
+
+/// How many files are written past the page cache, by the system calls: on a mount of ours what is not
+/// small, where nothing else is asked for.
+fn page_cache(cx: &Cx, mcp: &Path) -> Result<()> {
+    let mut fs = Fs::new(cx, "direct")?;
+    let source = cx.scratch().join("direct-source");
+    std::fs::write(&source, Random::new(cx.seed()).bytes(64 << 20))?;
+    for (word, wanted) in [("--direct-write", 1), ("--no-direct-write", 0), ("--verbose", 1)] {
+        let (file, log) = (fs.mnt.join(word), cx.scratch().join("calls"));
+        let traced = cx.cmd("strace").args(["-f", "-e", "trace=open,openat", "-o"]).arg(&log);
+        traced.arg(mcp).arg(word).arg(&source).arg(&file).ok()?;
+        let calls = std::fs::read_to_string(&log)?;
+        let past = |call: &&str| {
+            let flags = call.split(['|', ',', ' ', ')']).collect::<Vec<_>>();
+            flags.contains(&"O_WRONLY") && flags.contains(&"O_DIRECT")
+        };
+        let found = calls.lines().filter(past).count();
+        ensure!(found == wanted, "{word}: {found} files were opened so, not {wanted}:\n{calls}");
+        ensure!(std::fs::read(&file)? == std::fs::read(&source)?, "{word}: other bytes");
+    }
+    fs.down_and_check()
 }
