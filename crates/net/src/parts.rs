@@ -12,7 +12,7 @@ use crate::socket::outbox::Outbox;
 use parking_lot::Mutex;
 use proto::frame::Header;
 use proto::ops;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

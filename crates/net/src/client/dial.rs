@@ -56,7 +56,8 @@ pub(crate) async fn dial(
     let began = heard::now();
     let stream = open(endpoint).await?;
     let needs_key = matches!(stream, Stream::Tcp(_));
-    let (mut read, write) = stream.split();
+    let split = stream.split().map_err(|e| NetError::Lost(format!("{endpoint}: {e}")));
+    let (mut read, write) = split?;
     let outbox = Arc::new(Outbox::new(write, true));
     let welcome = greet(core, &mut read, &outbox, hello, needs_key).await?;
     Ok(Dialled { read, outbox, welcome, began })

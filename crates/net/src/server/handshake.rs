@@ -56,7 +56,10 @@ impl Drop for Gauge {
 /// Serves one connection to its end.
 pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str, mut gauge: Gauge) {
     let needs_key = matches!(stream, Stream::Tcp(_));
-    let (mut read, write) = stream.split();
+    let (mut read, write) = match stream.split() {
+        Ok(halves) => halves,
+        Err(e) => return server.log.warn(peer, &format!("cannot be served: {e}")),
+    };
     let outbox = Arc::new(Outbox::new(write, false));
     let limit = server.options.handshake_timeout;
     let set_up = tokio::time::timeout(limit, set_up(server, &mut read, &outbox, needs_key)).await;

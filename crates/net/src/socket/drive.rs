@@ -1,7 +1,7 @@
 //! The task of one connection: reads, hands frames on, writes what others could not.
 
-use super::ReadHalf;
 use super::outbox::Outbox;
+use super::{ReadHalf, Room};
 use crate::NetError;
 use crate::message::Frame;
 use crate::reader::{self, FrameReader};
@@ -46,6 +46,7 @@ pub(crate) async fn drive(
     let timer = tokio::time::sleep(first_check);
     tokio::pin!(timer);
     let mut stalled = false;
+    let mut room = Room::default();
     loop {
         if let Some(why) = outbox.ended() {
             outbox.flush();
@@ -56,10 +57,14 @@ pub(crate) async fn drive(
             peer.stalled();
         }
         stalled = full;
+        let blocked = outbox.is_blocked();
+        if !blocked {
+            room = Room::default();
+        }
         tokio::select! {
             biased;
             () = outbox.wake.notified() => outbox.flush(),
-            ready = outbox.write.writable(), if outbox.is_blocked() => match ready {
+            ready = outbox.write.writable(&mut room), if blocked => match ready {
                 Ok(()) => outbox.unblock(),
                 Err(e) => return NetError::Lost(e.to_string()),
             },

@@ -2,12 +2,13 @@
 
 pub(crate) mod drive;
 pub(crate) mod outbox;
+mod unix;
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio::net::{TcpStream, UnixStream, tcp};
 
 /// A connected stream.
 pub(crate) enum Stream {
@@ -17,16 +18,20 @@ pub(crate) enum Stream {
 
 pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
-    Unix(unix::OwnedReadHalf),
+    Unix(unix::Reader),
 }
 
 pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::OwnedWriteHalf),
+    Unix(unix::Writer),
 }
 
+/// What a task keeps while it waits for room to write.
+#[derive(Default)]
+pub(crate) struct Room(Option<unix::Room>);
+
 impl Stream {
-    pub(crate) fn split(self) -> (ReadHalf, WriteHalf) {
+    pub(crate) fn split(self) -> io::Result<(ReadHalf, WriteHalf)> {
         match self {
             Stream::Tcp(s) => {
                 // Frames are whole when they are written: waiting for more only delays them.
@@ -34,11 +39,11 @@ impl Stream {
                     tracing::debug!("TCP_NODELAY: {e}");
                 }
                 let (r, w) = s.into_split();
-                (ReadHalf::Tcp(r), WriteHalf::Tcp(w))
+                Ok((ReadHalf::Tcp(r), WriteHalf::Tcp(w)))
             }
             Stream::Unix(s) => {
-                let (r, w) = s.into_split();
-                (ReadHalf::Unix(r), WriteHalf::Unix(w))
+                let (r, w) = unix::split(s)?;
+                Ok((ReadHalf::Unix(r), WriteHalf::Unix(w)))
             }
         }
     }
@@ -80,17 +85,24 @@ impl AsyncRead for ReadHalf {
 }
 
 impl WriteHalf {
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+    /// Waits until more can be written, after something could not.
+    pub(crate) async fn writable(&self, room: &mut Room) -> io::Result<()> {
         match self {
             WriteHalf::Tcp(w) => w.writable().await,
-            WriteHalf::Unix(w) => w.writable().await,
+            WriteHalf::Unix(w) => {
+                let room = match &mut room.0 {
+                    Some(room) => room,
+                    none => none.insert(w.room()?),
+                };
+                room.wait().await
+            }
         }
     }
 
     pub(crate) fn try_write(&self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
         match self {
             WriteHalf::Tcp(w) => w.try_write_vectored(pieces),
-            WriteHalf::Unix(w) => w.try_write_vectored(pieces),
+            WriteHalf::Unix(w) => w.try_write(pieces),
         }
     }
 }
