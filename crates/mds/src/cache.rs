@@ -16,6 +16,7 @@ use store::Write;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
+use crate::hot::Hot;
 use crate::keys;
 use crate::record::{self, Dent, Inode};
 
@@ -64,6 +65,7 @@ pub struct Cache {
     dirty_entries: HashSet<(Fid, u64, Box<[u8]>)>,
     dirty_blobs: HashSet<Vec<u8>>,
     raw: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    hot: Hot,
     /// The group that is being filled.
     group: u64,
     /// Last group that is durable.
@@ -142,6 +144,7 @@ impl Cache {
             dirty_entries: HashSet::default(),
             dirty_blobs: HashSet::default(),
             raw: HashMap::default(),
+            hot: Hot::default(),
             group: 1,
             durable: 0,
             dirty_bytes: 0,
@@ -281,6 +284,11 @@ impl Cache {
         if table.contains_key(&fid) {
             return;
         }
+        // What is in a log is newer than the record, and was read when it came from the store.
+        let value = match self.hot.get(&keys::of(keys::INODE, fid)) {
+            Some(newest) => newest.and_then(|v| record::decode(v).ok()),
+            None => value,
+        };
         self.weight += inode_weight(value.as_ref());
         let stored = value.is_some();
         let slot = Slot { value: value.map(Arc::new), stored, group: 0, used: Cell::new(true) };
@@ -351,8 +359,19 @@ impl Cache {
         self.dirty_bytes
     }
 
+    /// The logs that the store holds, as it says.
+    pub fn set_hot(&mut self, hot: Hot) {
+        self.hot = hot;
+    }
+
+    /// Records that a log holds in place of those of the store.
+    pub fn hot(&self) -> &Hot {
+        &self.hot
+    }
+
     /// Cuts the group: its number and its writes. What was made and removed within it cancels out.
-    pub fn cut(&mut self) -> (u64, Vec<Write>) {
+    /// With `settled` the store needs no logs after it.
+    pub fn cut(&mut self, settled: bool) -> (u64, Vec<Write>) {
         let mut writes = Vec::with_capacity(self.dirty() + 1);
         if self.count.0 != self.count.1 {
             self.count.1 = self.count.0;
@@ -365,7 +384,15 @@ impl Cache {
                 if value.is_none() {
                     self.tombs.push_back((self.group, Tomb::Inode(fid)));
                 }
-                emit(&mut writes, keys::of(keys::INODE, fid), value, &mut slot.stored);
+                let key = keys::of(keys::INODE, fid);
+                // A directory that was there before changes with each name in it.
+                let hot = slot.stored && slot.value.as_ref().is_some_and(|i| i.is_dir());
+                if slot.stored && (hot || value.is_none()) {
+                    slot.stored = value.is_some();
+                    writes.extend(self.hot.take(key, value, hot));
+                } else {
+                    emit(&mut writes, key, value, &mut slot.stored);
+                }
             }
         }
         for (dir, hash, name) in self.dirty_entries.drain() {
@@ -389,11 +416,10 @@ impl Cache {
             }
         }
         for (key, value) in self.raw.drain() {
-            writes.push(match value {
-                Some(v) => Write::Put(key, v),
-                None => Write::Del(key),
-            });
+            let hot = key.first() == Some(&keys::REPLIES);
+            writes.extend(self.hot.take(key, value, hot));
         }
+        self.hot.cut(self.group, &mut writes, settled);
         let group = self.group;
         self.group += 1;
         self.dirty_bytes = 0;
@@ -422,6 +448,7 @@ impl Cache {
     pub fn committed(&mut self, group: u64) {
         self.durable = group;
         let floor = self.floor();
+        self.hot.stored(floor);
         while self.tombs.front().is_some_and(|(g, _)| *g <= floor) {
             if let Some((_, tomb)) = self.tombs.pop_front() {
                 self.forget(tomb, floor);

@@ -11,6 +11,7 @@ use proto::{Fid, FileKind};
 use serde::Serialize;
 use store::{Snapshot, StoreError};
 
+use crate::hot::Newest;
 use crate::keys;
 use crate::record::{self, Dent, Garbage, Inode, Xattrs};
 
@@ -91,6 +92,15 @@ pub fn check_dir(dir: &Path) -> Result<Report, StoreError> {
 /// Checks a snapshot.
 pub fn check(snapshot: &dyn Snapshot) -> Result<Report, StoreError> {
     let mut c = Checker::default();
+    let newest = match Newest::of(snapshot) {
+        Ok(newest) => Some(newest),
+        Err(StoreError::Corrupt(text)) => {
+            c.problem("damaged-record", Fid::NONE, text);
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    let snapshot = newest.as_ref().map_or(snapshot, |n| n as &dyn Snapshot);
     for kind in [
         keys::INODE,
         keys::ENTRY,

@@ -21,6 +21,8 @@ pub const ORPHAN: u8 = b'o';
 pub const GARBAGE: u8 = b'g';
 /// Reply table: `r` client.
 pub const REPLIES: u8 = b'r';
+/// Logs of hot records: `h` number of its place.
+pub const LOG: u8 = b'h';
 /// Singletons of the target: `s` name.
 pub const SINGLE: u8 = b's';
 /// Name of the singleton that counts inodes (u64).
@@ -71,6 +73,13 @@ pub fn garbage(fid: Fid, generation: u32) -> Vec<u8> {
 pub fn replies(client: &[u8; 16]) -> Vec<u8> {
     let mut k = vec![REPLIES];
     k.extend(client);
+    k
+}
+
+/// The key of a log of hot records.
+pub fn log(place: u64) -> Vec<u8> {
+    let mut k = vec![LOG];
+    k.extend(place.to_be_bytes());
     k
 }
 

@@ -5,12 +5,13 @@
 //! Never knows: FUSE, paths of a mount, bytes of striped files.
 //!
 //! Rooms: `keys` and `record` (what is stored), `cache` and `txn` (what is in memory, one
-//! operation), `ops` (a verb each), `opens`, `locks`, `leases`, `osts` (state beside the namespace),
+//! operation), `hot` (records that change all the time), `ops` (a verb each), `opens`, `locks`, `leases`, `osts` (state beside the namespace),
 //! `server` (sessions, order, commits), `check` (a stopped target).
 
 pub mod acl;
 pub mod cache;
 pub mod check;
+pub mod hot;
 pub mod keys;
 pub mod label;
 pub mod leases;

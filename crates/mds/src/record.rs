@@ -113,7 +113,8 @@ pub const F_DEFAULT_ACL: u32 = 1 << 16;
 
 /// A record with its version in front.
 pub fn encode<T: Wire>(v: &T) -> Vec<u8> {
-    let mut e = proto::Enc::new();
+    // Most inodes fit, with a name.
+    let mut e = proto::Enc(Vec::with_capacity(224));
     e.put(&VERSION).put(v);
     e.0
 }

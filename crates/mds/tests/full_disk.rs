@@ -83,13 +83,22 @@ fn creates_stop_before_the_store_does_and_deletes_make_room() {
     };
     let dir = disk.at().join("mdt");
     Mdt::format(&dir, &common::label()).unwrap();
-    let (mdt, server, c) = open(&dir);
+    let (mut mdt, mut server, mut c) = open(&dir);
     for round in 0..3 {
         let n = fill(&c, round, usize::MAX);
         println!("{n} files");
         assert!(n > 100, "{n}");
         // What was answered becomes durable, and what is no create goes on.
         c.one(Op::Sync {}).unwrap();
+        if round == 1 {
+            // A full target can be closed, checked and opened.
+            c.session.close();
+            server.shutdown();
+            mdt.close().unwrap();
+            drop((mdt, server, c));
+            assert_eq!(check::check_dir(&dir).unwrap().problems, []);
+            (mdt, server, c) = open(&dir);
+        }
         for e in c.entries(Fid::ROOT, 60_000).into_iter().take(200) {
             let mode = SetAttr { valid: S_MODE, mode: 0o600, ..SetAttr::none() };
             c.one(Op::SetAttr { fid: e.fid, set: mode }).unwrap();

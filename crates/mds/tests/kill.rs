@@ -54,6 +54,7 @@ fn what_was_synced_before_a_kill_is_there() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(synced.len(), 10 * round);
+        assert_eq!(check::check_dir(dir.path()).unwrap().problems, []);
         let (mdt, server, c) = open(dir.path());
         for name in &synced {
             assert_eq!(c.lookup(Fid::ROOT, name).unwrap().nlink, 1, "{name}");

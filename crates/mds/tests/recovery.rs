@@ -70,6 +70,15 @@ fn submit(c: &Client, ops: Vec<Op>) -> crossbeam_channel::Receiver<Vec<Res>> {
 
 #[test]
 fn an_answer_lost_with_the_server_is_given_again() {
+    answered_again(false);
+}
+
+#[test]
+fn an_answer_lost_with_a_server_that_crashed_is_given_again() {
+    answered_again(true);
+}
+
+fn answered_again(crash: bool) {
     let dir = common::private_dir();
     let (disk, socket) = (MemoryDisk::new(), dir.path().join("mdt"));
     let s = start(&disk, &socket);
@@ -79,12 +88,14 @@ fn an_answer_lost_with_the_server_is_given_again() {
     let answer = submit(&c, vec![c.create(Fid::ROOT, "once"), Op::GetAttr { fid: Fid::CURRENT }]);
     let observer = s.client_with(proto::mgs::FEATURE_OBSERVER, [1; 16]);
     common::until(|| observer.status()["last_committed"].as_u64() > Some(0));
+    let crashed = disk.durable_copy();
     s.server.shutdown();
     s.mdt.close().unwrap();
     drop(s);
     let _ = std::fs::remove_file(&socket);
     assert!(answer.is_empty());
     proxy.lose.store(false, SeqCst);
+    let disk = if crash { crashed } else { disk };
     let s = start(&disk, &socket);
     let results = answer.recv().unwrap();
     assert!(matches!(results[0], Res::Entry { created: true, .. }), "{results:?}");

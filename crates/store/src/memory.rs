@@ -356,7 +356,14 @@ impl Store for MemoryStore {
     }
 }
 
-struct MemorySnapshot(Arc<Map>);
+/// A view of keys and values in memory.
+pub struct MemorySnapshot(Arc<Map>);
+
+impl From<BTreeMap<Key, Value>> for MemorySnapshot {
+    fn from(map: BTreeMap<Key, Value>) -> Self {
+        MemorySnapshot(Arc::new(map))
+    }
+}
 
 impl Snapshot for MemorySnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {

@@ -55,6 +55,7 @@ pub fn targets() -> Vec<Target> {
         "mds Home": record::Home,
         "mds Xattrs": record::Xattrs,
         "mds Replies": record::Replies,
+        "mds Log": mds::hot::Log,
     };
     all.extend([
         Target { name: "mds Dent", corpus: dents, decode: record::<record::Dent> },

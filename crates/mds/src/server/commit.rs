@@ -64,11 +64,6 @@ impl State {
         self.out.arm |= !std::mem::replace(&mut self.armed, true);
     }
 
-    /// Groups handed to the store that are not durable yet.
-    pub fn in_flight(&self) -> usize {
-        self.flights.len()
-    }
-
     /// Whether the store has refused a group for lack of room.
     pub fn no_room(&self) -> bool {
         self.no_room
@@ -81,6 +76,16 @@ impl State {
 
     fn dirty_bytes(&self) -> usize {
         self.ns.cache.dirty_bytes() + self.reply_bytes
+    }
+
+    /// Whether the target is being closed and its store is to need no logs, which takes some room.
+    fn settles(&self) -> bool {
+        self.closing && !self.ns.full && !self.no_room && !self.ns.cache.hot().is_empty()
+    }
+
+    /// Whether something is left to be made durable before the target is closed.
+    pub fn unsettled(&self) -> bool {
+        self.ns.cache.dirty() > 0 || !self.flights.is_empty() || self.settles()
     }
 
     /// Cuts a group when somebody waits for it, or it is big enough.
@@ -103,7 +108,8 @@ impl State {
 
     /// Cuts a group, if there is anything in it and the store is not behind.
     fn cut(&mut self) {
-        if self.ns.cache.dirty() == 0 {
+        let settles = self.settles();
+        if self.ns.cache.dirty() == 0 && !settles {
             self.armed = false;
             return;
         }
@@ -120,8 +126,8 @@ impl State {
             let value = record::encode(&Replies { list });
             self.ns.cache.put_raw(keys::replies(&c.session.client()), Some(value));
         }
-        self.reckon();
-        let (number, writes) = self.ns.cache.cut();
+        let (number, writes) = self.ns.cache.cut(settles);
+        self.reckon(&writes);
         let garbage = std::mem::take(&mut self.ns.garbage);
         if !garbage.is_empty() {
             self.garbage.push_back((number, garbage));
@@ -135,8 +141,8 @@ impl State {
 
     /// Takes a group off the room that was measured last, so that it cannot be overrun between two
     /// looks. Its bytes count thrice: journal, table, and a copy while tables merge.
-    fn reckon(&mut self) {
-        let takes = self.ns.cache.dirty_bytes() as u64 * 3;
+    fn reckon(&mut self, writes: &[Write]) {
+        let takes = 3 * writes.iter().map(Write::bytes).sum::<usize>() as u64;
         self.room = self.room.map(|r| r.saturating_sub(takes));
         self.ns.full |= self.room == Some(0);
         self.out.look |= self.room.is_some_and(|r| r < LOOK_BYTES);

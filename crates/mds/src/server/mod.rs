@@ -212,7 +212,7 @@ impl Mdt {
             let (dirty, failed, no_room) = self.exec.with(|s| {
                 s.closing = true;
                 s.cut_now();
-                (s.ns.cache.dirty() > 0 || s.in_flight() > 0, s.failed, s.gives_up())
+                (s.unsettled(), s.failed, s.gives_up())
             });
             if !dirty || failed {
                 break;

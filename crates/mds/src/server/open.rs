@@ -14,6 +14,7 @@ use super::MdtError;
 use super::commit::SEQUENCES;
 use super::state::State;
 use crate::cache::Cache;
+use crate::hot::Hot;
 use crate::keys;
 use crate::label::MdtLabel;
 use crate::locks::Locks;
@@ -80,6 +81,12 @@ pub fn state(
     let garbage = garbage(store, path)?;
     let mut cache = Cache::new(options.cache_bytes);
     cache.set_count(count);
+    let damaged = |key: &[u8], why| MdtError::Record {
+        path: path.to_string(),
+        what: "log",
+        why: format!("{}: {why}", key.escape_ascii()),
+    };
+    cache.set_hot(Hot::read(|a, b, n| store.scan(a, b, n).map_err(fail), damaged)?);
     let ns = Namespace {
         cache,
         opens: Opens::new((info.epoch & 0xff_ffff) << 40),

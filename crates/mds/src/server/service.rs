@@ -98,7 +98,10 @@ impl Service for Mdt {
 impl Mdt {
     /// Answers an earlier boot gave this client (invariant 4).
     fn kept(&self, client: &[u8; 16]) -> Result<VecDeque<record::Kept>, String> {
-        match self.store.get(&keys::replies(client)) {
+        let key = keys::replies(client);
+        // Asked for first: what leaves it for the store is there before it is not here.
+        let newest = self.exec.with(|s| s.ns.cache.hot().get(&key).map(|v| v.cloned()));
+        match newest.map_or_else(|| self.store.get(&key), Ok) {
             Ok(None) => Ok(VecDeque::new()),
             Ok(Some(v)) => record::decode::<Replies>(&v)
                 .map(|r| r.list.0.into())

@@ -4,11 +4,12 @@
 //! a commit or a lock. Assumptions: one thread at a time (`exec`). Never does: I/O, waiting;
 //! answers are collected and sent by the executor once it has let go of the lock.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use net::{Responder, Response, SessionRef};
 use proto::mds::{CompoundReply, LeaseRecall, Op, Res};
 use proto::{Errno, Fid, Wire};
+use rustc_hash::FxHashMap as HashMap;
 
 use super::commit::{Flight, Group};
 use super::fence::Fencing;
@@ -145,7 +146,7 @@ impl State {
     pub fn new(ns: Namespace, options: MdtOptions, last: u64) -> State {
         State {
             ns,
-            clients: HashMap::new(),
+            clients: HashMap::default(),
             sole: Sole::default(),
             leases: Leases::default(),
             fencing: Fencing::default(),
@@ -162,9 +163,9 @@ impl State {
             cut_upto: last,
             changed: Vec::new(),
             reply_bytes: 0,
-            parked: HashMap::new(),
+            parked: HashMap::default(),
             waiting_commit: BTreeMap::new(),
-            waiting_lock: HashMap::new(),
+            waiting_lock: HashMap::default(),
             stalled: VecDeque::new(),
             garbage: VecDeque::new(),
             reserve: None,
