@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::{Mutex, RwLock};
-use proto::mds::{Op, Res};
+use proto::mds::{LS_READ, Op, Res};
 use proto::{Attr, Errno, Fid};
 
 use crate::budget::Budget;
@@ -116,6 +116,11 @@ impl Client {
     /// Whether this client is alone and may cache everything.
     pub fn is_sole(&self) -> bool {
         self.core().caching()
+    }
+
+    /// Whether what is read of a file from now on is what it holds until the listener is told otherwise.
+    pub fn vouches_for_data(&self, fid: Fid) -> bool {
+        self.is_sole() || self.core().leases.has(fid, LS_READ)
     }
 
     /// Changes whenever caches must be dropped: what was learned before a change must not be

@@ -274,18 +274,19 @@ impl Core {
     /// files that are open here only are open there too.
     fn give_back(self: &Arc<Core>, recall: &LeaseRecall) {
         let (mut owned, mut read, mut late) = (Vec::new(), Vec::new(), Vec::new());
-        let mut had = Vec::with_capacity(recall.back.0.len());
         for lease in &recall.back.0 {
-            had.push(self.leases.recalled(lease.fid, lease.bits));
+            self.leases.recalled(lease.fid, lease.bits);
             // Waits for an operation that still believed in it: it is logged by then.
             self.mdt.wb.recalled(lease.fid, lease.bits);
         }
         let opened = recall.back.0.iter().filter(|l| l.bits & (LS_WRITE | LS_OPEN) != 0);
         let opened: Vec<_> = opened.map(|l| l.fid).collect();
         self.mdt.come_clean(&opened);
-        for (lease, had) in recall.back.0.iter().zip(had) {
+        for lease in &recall.back.0 {
             let Some(inode) = self.registry.find(lease.fid) else { continue };
-            if had & LS_WRITE != 0 {
+            // Also if it was not believed to be held any more: what was written while it was may be here
+            // still, and must not come out over what others write from now on.
+            if lease.bits & LS_WRITE != 0 {
                 self.leases.let_go(lease.fid);
                 owned.push(inode.clone());
             }

@@ -123,7 +123,7 @@ impl Parts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cut;
     use parking_lot::Mutex as Lock;
@@ -135,7 +135,8 @@ mod tests {
         Layout { generation: 1, stripe_size: stripe, osts: (0..count as u32).collect() }
     }
 
-    fn attr() -> Attr {
+    /// A regular file's, of no file in particular.
+    pub(crate) fn attr() -> Attr {
         let never = TimeSpec::default();
         Attr {
             fid: Fid::NONE,

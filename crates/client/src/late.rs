@@ -9,13 +9,14 @@
 //! Never does: tell of a size that another has cut since: who cuts calls the lease back first
 //! (invariant 3).
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use proto::mds::{LS_LATE, Op, Res, SizeReport};
 use proto::{Attr, Errno};
 
 use crate::core::{Core, now};
-use crate::inode::{Inode, Place, State, Unsaid};
+use crate::inode::{AsOf, Inode, Place, State, Unsaid};
 use crate::mdt::last;
 
 /// A writer tells of a write itself when it has not done so for that long.
@@ -27,18 +28,21 @@ impl Unsaid {
         Unsaid { end: self.end.max(other.end), mtime: self.mtime.max(other.mtime) }
     }
 
-    /// What the MDT would say if it knew.
+    /// What the MDT would say if it knew: of a time that was set by hand to one to come, too, which gives
+    /// way.
     pub(crate) fn show(self, attr: &mut Attr) {
         attr.size = attr.size.max(self.end);
-        attr.mtime = attr.mtime.max(self.mtime);
+        if attr.mtime < self.mtime || attr.mtime > attr.ctime {
+            attr.mtime = self.mtime;
+        }
         attr.ctime = attr.ctime.max(self.mtime);
     }
 }
 
 impl State {
-    /// A report that also tells what was to be told late.
-    pub(crate) fn with_late(&mut self, report: Option<SizeReport>) -> Option<SizeReport> {
-        let Some(late) = self.unsaid.take() else { return report };
+    /// A report that also tells what was to be told late, which is [`State::said`] once it was answered.
+    pub(crate) fn with_late(&self, report: Option<SizeReport>) -> Option<SizeReport> {
+        let Some(late) = self.unsaid else { return report };
         let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
         let mut report = report.unwrap_or(none);
         if !report.exact {
@@ -46,6 +50,13 @@ impl State {
         }
         report.mtime = Some(report.mtime.map_or(late.mtime, |t| t.max(late.mtime)));
         Some(report)
+    }
+
+    /// The MDT knows it. More may have been written meanwhile.
+    pub(crate) fn said(&mut self, late: Option<Unsaid>) {
+        if self.unsaid == late {
+            self.unsaid = None;
+        }
     }
 }
 
@@ -87,18 +98,23 @@ impl Core {
         let (size, mtime) = (late.end, Some(late.mtime));
         let report = SizeReport { size, exact: false, blocks: None, mtime, atime: None };
         self.leases.changed(inode.fid);
+        let life = self.life.load(SeqCst);
         let told = self.mdt.past(vec![Op::Report { fid: inode.fid, report }]).and_then(last);
         self.leases.changed(inode.fid);
+        let mut st = inode.st.lock();
+        st.saying = false;
         let told = match told {
-            Ok(Res::Attr { .. }) | Err(Errno::ENOENT | Errno::ESTALE) => Ok(()),
+            Ok(Res::Attr { attr }) => {
+                // Whoever asked here before, and is answered later, gets what it was before.
+                st.changed_as_of(AsOf { life, version: attr.version });
+                Ok(())
+            }
+            Err(Errno::ENOENT | Errno::ESTALE) => Ok(()),
             Ok(_) => Err(Errno::EPROTO),
             Err(e) => Err(e),
         };
-        let mut st = inode.st.lock();
-        st.saying = false;
-        // More may have been written meanwhile.
-        if told.is_ok() && st.unsaid == Some(late) {
-            st.unsaid = None;
+        if told.is_ok() {
+            st.said(Some(late));
         }
         drop(st);
         inode.landed.notify_all();

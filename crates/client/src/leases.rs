@@ -58,6 +58,8 @@ struct Entry {
     bits: u8,
     /// When something was last called back, or changed here.
     stamp: u64,
+    /// When the right to tell late last ended here: that alone is not taken from answers asked before.
+    late_ended: u64,
     /// Since when each of [`LEARNED`] is held.
     since: [u64; 3],
 }
@@ -152,17 +154,20 @@ impl Leases {
         }
         shard.entry(fid).or_insert_with(|| {
             let stamp = self.floor.load(SeqCst);
-            Entry { bits: 0, stamp, since: [stamp; 3] }
+            Entry { bits: 0, stamp, late_ended: stamp, since: [stamp; 3] }
         })
     }
 
     /// Takes what an answer to a question of `mark` granted; what of it counts.
     pub(crate) fn granted(&self, mut leases: Vec<Lease>, mark: Mark) -> Got {
-        leases.retain(|lease| {
+        leases.retain_mut(|lease| {
             let mut shard = self.shard(lease.fid).lock();
             let entry = self.entry(&mut shard, lease.fid);
             if !self.on || entry.stamp > mark.0 {
                 return false;
+            }
+            if entry.late_ended > mark.0 {
+                lease.bits &= !LS_LATE;
             }
             let new = lease.bits & !entry.bits;
             entry.bits |= lease.bits;
@@ -256,10 +261,15 @@ impl Leases {
         self.on && self.stamp(fid, CHANGED | LS_WRITE, 0) & LS_WRITE != 0
     }
 
-    /// A handle to write with is being closed: with the last one the right to tell late ends.
+    /// A handle to write with is being closed: with the last one the right to tell late ends. Of what else
+    /// an answer on its way brings nothing does: the MDT goes on listing it, and would call back what nobody
+    /// here believes to have.
     pub(crate) fn end_late(&self, fid: Fid) {
         if self.on {
-            self.stamp(fid, LS_LATE, 0);
+            let mut shard = self.shard(fid).lock();
+            let entry = self.entry(&mut shard, fid);
+            entry.bits &= !LS_LATE;
+            entry.late_ended = self.tick();
         }
     }
 
@@ -383,6 +393,21 @@ mod tests {
         assert!(!l.let_go(F) && !l.fresh(F, LS_READ, told));
         learn(&l, LS_READ | LS_WRITE);
         assert!(l.let_go(F) && !l.has(F, LS_WRITE));
+    }
+
+    /// The file is made known, and closed meanwhile.
+    #[test]
+    fn a_close_takes_only_the_right_to_tell_late_from_an_answer_on_its_way() {
+        let l = Leases::new(true);
+        l.born(F, FileKind::File);
+        let asked = l.mark();
+        l.end_late(F);
+        let got = l.granted(grant(of_maker(FileKind::File) | LS_LATE), asked);
+        l.confirm(F, &got);
+        assert!(l.excludes(F) && l.has(F, of_maker(FileKind::File)));
+        assert!(!l.has(F, LS_LATE), "ended after it was asked for");
+        learn(&l, LS_LATE);
+        assert!(l.has(F, LS_LATE));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::inode::{Inline, Inode, Place};
 use crate::leases::Mark;
 use crate::mdt::own_cred;
 
+/// How often attributes are asked for while what is told from here meanwhile makes each answer old.
+const ASKED_AGAIN: u32 = 4;
+
 /// What the objects of a file say.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
@@ -193,37 +196,51 @@ impl Core {
     }
 
     /// Attributes as an application shall see them: with what is known here, or by the OSTs.
-    pub(crate) fn settle(self: &Arc<Core>, mut attr: Attr, asked: Asked) -> Result<Attr, Errno> {
+    pub(crate) fn settle(
+        self: &Arc<Core>,
+        mut attr: Attr,
+        mut asked: Asked,
+    ) -> Result<Attr, Errno> {
         if attr.kind() != FileKind::File {
             return Ok(attr);
         }
         if let Some(inode) = self.registry.find(attr.fid) {
-            let mut st = inode.st.lock();
-            // What is told of it just now the answer may lack.
-            let overtaken = st.sending.is_some() || st.overtakes(asked.of(&attr));
-            let loaded = st.epoch == self.epoch() && !matches!(st.place, Place::Unknown);
-            let owned = self.owns(&st) && (loaded || st.is_ahead());
-            // What is not told yet although the lease is gone goes before whatever another does; and nobody
-            // else changes a file while it moves to objects, of which the MDT knows no size until then.
-            if owned || st.has_inline_dirty() || st.moving {
-                st.learn(&attr, asked.epoch);
-                return Ok(st.show());
-            }
-            if self.knows(&st) {
-                st.learn(&attr, asked.epoch);
-            }
-            let late = st.unsaid;
-            drop(st);
-            self.options.pauses.point();
-            self.let_out(&inode)?;
-            if let Some(late) = late {
-                late.show(&mut attr);
-            }
-            if overtaken
-                && let Ok(Res::Attr { attr: newer }) =
-                    self.mdt.one(&own_cred(), Op::GetAttr { fid: attr.fid })
-            {
-                attr = newer;
+            let mut tries = 0;
+            loop {
+                self.options.pauses.point();
+                let mut st = inode.st.lock();
+                // What is told of it just now the answer may lack.
+                let overtaken = st.sending.is_some() || st.overtakes(asked.of(&attr));
+                let loaded = st.epoch == self.epoch() && !matches!(st.place, Place::Unknown);
+                let owned = self.owns(&st) && (loaded || st.is_ahead());
+                // What is not told yet although the lease is gone goes before whatever another does; and
+                // nobody else changes a file while it moves to objects, of which the MDT knows no size
+                // until then.
+                if owned || st.has_inline_dirty() || st.moving {
+                    st.learn(&attr, asked.epoch);
+                    return Ok(st.show());
+                }
+                if self.knows(&st) {
+                    st.learn(&attr, asked.epoch);
+                }
+                let late = st.unsaid;
+                drop(st);
+                self.options.pauses.point();
+                self.let_out(&inode)?;
+                tries += 1;
+                if overtaken && tries < ASKED_AGAIN {
+                    asked = self.asked();
+                    if let Ok(Res::Attr { attr: newer }) =
+                        self.mdt.one(&own_cred(), Op::GetAttr { fid: attr.fid })
+                    {
+                        attr = newer;
+                        continue;
+                    }
+                }
+                if let Some(late) = late {
+                    late.show(&mut attr);
+                }
+                break;
             }
         }
         if attr.flags & A_SIZE_LAGS == 0 {

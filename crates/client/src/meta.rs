@@ -265,6 +265,13 @@ impl Client {
         if let Some(file) = self.open_untold(cred, fid, flags, asked)? {
             return Ok(file);
         }
+        if flags.write
+            && self.core().mdt.ask_together(fid)
+            && let Some(file) = self.open_untold(cred, fid, flags, self.core().asked())?
+        {
+            return Ok(file);
+        }
+        let asked = self.core().asked();
         let op = Op::Open { fid, flags: wire_flags(flags), handle: 0 };
         match self.core().mdt.one_got(cred, op)? {
             (Res::Opened { attr, open }, got) => {

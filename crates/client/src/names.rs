@@ -239,6 +239,26 @@ impl Names {
         Some(Around { suffix: of, files: files.into_iter().map(|(_, is)| is).collect() })
     }
 
+    /// The suffix of an inode's name, and what others with the same stand for, in the order of
+    /// [`Names::around`]. None when it has no suffix, or is not among the first.
+    pub(crate) fn alike(
+        &self,
+        dir: Fid,
+        fid: Fid,
+        sought: usize,
+    ) -> Option<(Vec<u8>, Vec<(Fid, FileKind)>)> {
+        let d = self.dirs.get(&dir)?;
+        let present = || d.list.iter().filter_map(|((_, n), is)| is.map(|is| (suffix(n), is)));
+        let (at, of) = present()
+            .take(sought)
+            .enumerate()
+            .find_map(|(at, (of, (is, _)))| (is == fid).then_some((at, of)))?;
+        let of = of?;
+        let round = present().skip(at + 1).take(sought).chain(present().take(at));
+        let same = round.filter(|(suffix, _)| *suffix == Some(of)).map(|(_, is)| is);
+        Some((of.to_vec(), same.collect()))
+    }
+
     /// The first names of a listing and what they stand for, at most `max`, if this is the first of all;
     /// else nothing.
     pub(crate) fn listed_first(&self, dir: Fid, name: &[u8], max: usize) -> Vec<(Fid, FileKind)> {

@@ -91,10 +91,10 @@ impl Telling {
 
     /// The MDT took the report.
     pub(crate) fn report_done(&mut self, attr: &Attr) {
-        let Some(report) = self.report.take() else { return };
         let mut st = self.talk.0.st.lock();
         st.unsynced = true;
         st.changed_as_of(AsOf { life: self.life, version: attr.version });
+        let Some(report) = self.report.take() else { return };
         st.learn(attr, self.epoch);
         if self.partial {
             st.unreported = true;

@@ -14,7 +14,7 @@ use proto::{Errno, Fid, MAX_BODY};
 
 use crate::budget::Held;
 use crate::core::Core;
-use crate::inode::{Inode, Place};
+use crate::inode::{Inode, Place, Unsaid};
 use crate::local::Late;
 use crate::mdt::own_cred;
 use crate::tell::Telling;
@@ -142,6 +142,7 @@ struct Item {
     inode: Arc<Inode>,
     handle: Option<u64>,
     telling: Option<Telling>,
+    late: Option<Unsaid>,
     wrote: bool,
     reports: bool,
 }
@@ -228,7 +229,8 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
         if let Err(e) = core.learn_blocks(&inode, handle.is_some()) {
             tracing::debug!(fid = %inode.fid, error = %e, "blocks stay unknown");
         }
-        waiting.push_back(Item { inode, handle, telling: None, wrote: false, reports: false });
+        let (wrote, reports) = (false, false);
+        waiting.push_back(Item { inode, handle, telling: None, late: None, wrote, reports });
     }
     while !waiting.is_empty() {
         let mut sent: Vec<Item> = Vec::new();
@@ -239,7 +241,11 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
             item.wrote = ops.len() > before;
             bytes += ops[before..].iter().map(size_of_op).sum::<usize>();
             let (fid, handle) = (item.inode.fid, item.handle);
-            let report = item.inode.st.lock().with_late(telling.report());
+            let report = {
+                let st = item.inode.st.lock();
+                item.late = st.unsaid;
+                st.with_late(telling.report())
+            };
             item.reports = handle.is_some() || report.is_some();
             match (handle, report) {
                 (Some(handle), report) => ops.push(Op::Close { fid, handle, report }),
@@ -305,7 +311,10 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
         }
         if failed.is_none() && item.reports {
             match results.next() {
-                Some(Res::Attr { attr }) => telling.report_done(&attr),
+                Some(Res::Attr { attr }) => {
+                    telling.report_done(&attr);
+                    item.inode.st.lock().said(item.late);
+                }
                 // An open the MDT never knew, of a file that was not changed.
                 Some(Res::Done {}) => {}
                 other => {

@@ -176,3 +176,85 @@ fn both_may_remove_the_same() {
     b.rmdir(&root(), Fid::ROOT, b"d").unwrap();
     assert_eq!((a.stats().surprises, b.stats().surprises), (0, 0));
 }
+
+/// A file with its contents, made or made anew.
+fn write_file(c: &Client, d: Fid, name: &str, data: &[u8]) {
+    let mode = FileKind::File.mode_bits() | 0o644;
+    let made = c.create(&root(), d, name.as_bytes(), mode, 0, 0, b"", 0, Some(RW)).unwrap();
+    let f = made.file.unwrap();
+    f.write(0, Data::Slice(data)).unwrap();
+    f.release();
+}
+
+/// As a compiler does it: a list of what it read is written over the old one, the object is removed and made.
+fn build(c: &Client, d: Fid, which: impl Iterator<Item = usize>, data: &[u8]) {
+    for n in which {
+        let list = c.lookup(&root(), d, format!("s{n}.d").as_bytes()).unwrap().fid;
+        let f = c.open(&root(), list, OpenFlags { read: false, trunc: true, ..RW }).unwrap();
+        f.write(0, Data::Slice(data)).unwrap();
+        f.release();
+        c.unlink(&root(), d, format!("s{n}.o").as_bytes()).unwrap();
+        write_file(c, d, &format!("s{n}.o"), data);
+    }
+}
+
+/// What is there, by name; `s` files only.
+fn contents(c: &Client, d: Fid) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let read = |(name, _): (Vec<u8>, Fid)| {
+        let attr = c.lookup(&root(), d, &name).unwrap();
+        let f = c.open(&root(), attr.fid, READ).unwrap();
+        let mut buf = [0; 64];
+        let n = f.read(0, &mut buf).unwrap();
+        assert_eq!(n as u64, attr.size);
+        f.release();
+        (name, buf[..n].to_vec())
+    };
+    list(c, d).into_iter().map(read).collect()
+}
+
+#[test]
+fn what_another_has_built_is_built_again_in_few_messages() {
+    const SOURCES: usize = 60;
+    let world = World::new(1);
+    let (a, b) = (world.client(), world.client());
+    let d = make(&a, Fid::ROOT, "d", FileKind::Dir);
+    for n in 0..SOURCES {
+        for suffix in ["c", "d", "o"] {
+            write_file(&a, d, &format!("s{n}.{suffix}"), b"first");
+        }
+    }
+    a.sync_all().unwrap();
+    contents(&a, d);
+    let rebuilt = || (0..SOURCES).filter(|n| n % 3 == 1);
+    for (round, (one, other)) in [(&b, &a), (&a, &b), (&b, &a)].into_iter().enumerate() {
+        contents(one, d);
+        let before = counted(&a) + counted(&b);
+        let data = [b'0' + round as u8; 7];
+        build(one, d, rebuilt(), &data);
+        one.sync_all().unwrap();
+        let spent = counted(&a) + counted(&b) - before;
+        assert!(spent <= 30, "round {round}: {} rebuilt, {spent} messages", rebuilt().count());
+        for (name, found) in contents(other, d) {
+            let text = String::from_utf8(name).unwrap();
+            let n: usize = text[1..text.len() - 2].parse().unwrap();
+            let new = n % 3 == 1 && !text.ends_with('c');
+            let wanted: &[u8] = if new { &data } else { b"first" };
+            assert_eq!(found, wanted, "{text}");
+        }
+    }
+    assert_eq!((a.stats().surprises, b.stats().surprises), (0, 0));
+}
+
+#[test]
+fn what_is_opened_for_writing_alone_takes_nothing_from_others() {
+    let (_world, a, b, d, listed) = shared(40);
+    read_all(&a, d);
+    let fid = listed[7].1;
+    b.open(&root(), fid, OpenFlags { read: false, ..RW }).unwrap().release();
+    let before = a.stats().mds_messages;
+    for (_, fid) in listed.iter().filter(|(_, f)| *f != fid) {
+        a.open(&root(), *fid, READ).unwrap().release();
+    }
+    assert_eq!(a.stats().mds_messages, before);
+    assert_eq!(a.lookup(&root(), d, &listed[7].0).unwrap().fid, fid);
+}

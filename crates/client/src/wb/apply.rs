@@ -388,7 +388,12 @@ impl Tree {
             if !plain_inline(old) || set.size > MAX_FILE_SIZE {
                 return Ask;
             }
-            let data = if old.blocks == 0 { 0 } else { known!(inline) };
+            let data = match (old.blocks, set.size) {
+                (0, _) => 0,
+                // All of it goes, however much it is.
+                (_, 0) => 1,
+                _ => known!(inline),
+            };
             if set.size < data {
                 inline = Some(set.size);
                 new.blocks = set.size.div_ceil(512);

@@ -30,7 +30,7 @@ use proto::{Attr, Errno, Fid, FileKind, Layout};
 use crate::attrs::Attrs;
 use crate::leases::{Got, Mark};
 use crate::names::{Found, Names};
-use foresee::Shared;
+use foresee::{Kinds, Shared};
 use log::Log;
 use near::Near;
 use opens::Opens;
@@ -64,6 +64,7 @@ pub(crate) struct Tree {
     pub(crate) opens: Opens,
     pub(crate) near: Near,
     shared: Shared,
+    kinds: Kinds,
     pub(crate) log: Log,
     /// Inodes that operations on their way to the MDT change.
     busy: HashMap<Fid, u32>,
@@ -116,6 +117,7 @@ impl Wb {
             opens: Opens::default(),
             near: Near::default(),
             shared: Shared::default(),
+            kinds: Kinds::default(),
             log: Log::default(),
             busy: HashMap::new(),
             pending: HashMap::new(),
@@ -469,7 +471,10 @@ impl Tree {
             self.attrs.forget(fid);
         }
         match op {
-            Op::GetAttr { fid } | Op::ReadInline { fid } => self.attrs.forget(*fid),
+            // Removed, perhaps, by an operation whose answer has not come yet: names that lead there are asked for.
+            Op::GetAttr { fid } | Op::ReadInline { fid } | Op::Open { fid, .. } => {
+                self.attrs.forget(*fid);
+            }
             _ => {}
         }
     }
@@ -506,3 +511,6 @@ impl Tree {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::attrs::Known;
 /// Directories that are remembered (invariant 8).
 const RECENT: usize = 4;
 /// Names of a directory among which a file is sought.
-const SOUGHT: usize = 1024;
+pub(super) const SOUGHT: usize = 1024;
 /// Files of one directory that are read before others are read along.
 const READS: u32 = 2;
 /// Files with the same suffix read one after the other before others are read along in any directory.
@@ -57,6 +57,11 @@ impl Near {
                 self.recent.push_front(Recent { dir, reads: 0 });
             }
         }
+    }
+
+    /// Directories in which names were asked for lately, the last one first.
+    pub(super) fn visited(&self) -> Vec<Fid> {
+        self.recent.iter().map(|r| r.dir).collect()
     }
 
     /// A file of this suffix is read; whether many were before.

@@ -261,7 +261,7 @@ impl Mdt {
                     tree.learn(op, &res, note);
                 }
             }
-            tree.foreseen(&first);
+            tree.foreseen(&first, &ops);
             let mut refused = None;
             for (_, fid, handle, flags) in &opens {
                 match results.next() {
