@@ -61,20 +61,16 @@ fn last_cpu(stat: &str) -> Option<usize> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// Who asks, as all readers of a session see it. Updates that are lost among them cost nothing but time.
+/// Whether one thread asks nearly everything. Updates that are lost among several readers cost nothing but time.
 #[derive(Default)]
-pub(crate) struct Asker {
+pub(crate) struct Streak {
     thread: AtomicU32,
     score: AtomicU32,
-    /// Requests since it was looked where it runs.
-    unseen: AtomicU32,
-    /// Where it ran when that was looked up, plus 1; 0: not known.
-    place: AtomicUsize,
 }
 
-impl Asker {
-    /// Takes a request into account; where the one who asks nearly everything runs, if there is one.
-    fn request(&self, thread: u32, other: bool, places: &dyn Places) -> Option<usize> {
+impl Streak {
+    /// Takes a request into account (`other`: as one of somebody else); whether one thread asks nearly everything.
+    pub(crate) fn request(&self, thread: u32, other: bool) -> bool {
         let mut score = self.score.load(Relaxed);
         if !other && thread == self.thread.load(Relaxed) {
             score = (score + 1).min(MOST);
@@ -85,7 +81,24 @@ impl Asker {
             }
         }
         self.score.store(score, Relaxed);
-        if score < ENOUGH {
+        score >= ENOUGH
+    }
+}
+
+/// Who asks, as all readers of a session see it.
+#[derive(Default)]
+pub(crate) struct Asker {
+    streak: Streak,
+    /// Requests since it was looked where it runs.
+    unseen: AtomicU32,
+    /// Where it ran when that was looked up, plus 1; 0: not known.
+    place: AtomicUsize,
+}
+
+impl Asker {
+    /// Takes a request into account; where the one who asks nearly everything runs, if there is one.
+    fn request(&self, thread: u32, other: bool, places: &dyn Places) -> Option<usize> {
+        if !self.streak.request(thread, other) {
             self.place.store(0, Relaxed);
             return None;
         }
@@ -94,11 +107,11 @@ impl Asker {
             return Some(known - 1);
         }
         self.unseen.store(0, Relaxed);
-        let found = places.of(self.thread.load(Relaxed));
+        let found = places.of(self.streak.thread.load(Relaxed));
         self.place.store(found.map_or(0, |cpu| cpu + 1), Relaxed);
         if found.is_none() {
             // Hidden from us, or gone: not to be looked for with every request.
-            self.score.store(0, Relaxed);
+            self.streak.score.store(0, Relaxed);
         }
         found
     }

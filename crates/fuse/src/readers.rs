@@ -17,6 +17,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a request after which the sentinel sleeps until the next one.
 const QUIET_TICKS: u32 = 100;
 
+/// The same where only what takes no time comes by the device: a name that goes is a FORGET there, and a build's would keep
+/// the sentinel looking all the time.
+const QUIET_TICKS_ASIDE: u32 = 1;
+
 /// How long the sentinel sleeps at least before it says that the session is quiet.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,7 @@ pub(crate) struct Readers {
     watched: AtomicBool,
     /// The sentinel must be woken by the next request.
     asleep: AtomicBool,
+    quiet_ticks: AtomicU32,
     threads: Mutex<Threads>,
     /// Parked threads but the sentinel.
     parking: Condvar,
@@ -73,12 +78,18 @@ impl Readers {
             requests: AtomicU64::new(0),
             watched: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            quiet_ticks: AtomicU32::new(QUIET_TICKS),
             threads: Mutex::default(),
             parking: Condvar::new(),
             watching: Condvar::new(),
             settled: Condvar::new(),
             ending: AtomicBool::new(false),
         }
+    }
+
+    /// What may take long comes another way.
+    pub(crate) fn aside(&self) {
+        self.quiet_ticks.store(QUIET_TICKS_ASIDE, Ordering::Release);
     }
 
     /// Room for one more thread; `reading` says whether it starts as a reader or parks. False when there are enough.
@@ -199,9 +210,10 @@ impl Readers {
         calm: impl Fn(),
     ) {
         let mut quiet = 0;
+        let most = self.quiet_ticks.load(Ordering::Acquire);
         let mut seen = self.requests.load(Ordering::Acquire);
         while !threads.ended && threads.called == 0 {
-            if quiet < QUIET_TICKS {
+            if quiet < most {
                 self.watching.wait_for(threads, TICK);
             } else {
                 self.asleep.store(true, Ordering::SeqCst);
@@ -227,7 +239,7 @@ impl Readers {
             }
             // Asleep it is woken by who reads: while nobody does, because a handler blocks for long,
             // it reads rather than sleeps.
-            if wanted || quiet >= QUIET_TICKS {
+            if wanted || quiet >= most {
                 self.reading.fetch_add(1, Ordering::AcqRel);
                 threads.called += 1;
             }

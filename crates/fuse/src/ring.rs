@@ -6,6 +6,7 @@
 //! - A thread has an io_uring of its own and offers one entry at a time, so a thread whose handler blocks offers nothing and
 //!   keeps no request from the others; and the thread that answered last, whose caches are warm, gets the next request.
 //! - Threads are pinned to the CPU of their queue: the caller sleeps while they work, and nobody has to be woken elsewhere.
+//! - While one thread asks nearly everything, they give way to it (`modest`), or it would be woken elsewhere.
 //! - Nothing that was offered can be withdrawn, so a thread with an entry lives as long as the session.
 //! - The `steward` offers all entries first. A request in one of its entries means that every thread of the queue is busy:
 //!   the entry goes, with the request, to a parked thread or a new one, which keeps it. So threads multiply exactly when
@@ -18,6 +19,7 @@
 
 mod entry;
 mod hub;
+mod modest;
 mod port;
 mod steward;
 mod thread;
@@ -25,9 +27,11 @@ mod thread;
 use crate::channel::Channel;
 use crate::cpus::Cpus;
 use crate::dying::Desk;
+use crate::near::Streak;
 pub use entry::Landing;
 pub(crate) use entry::{Entry, Message};
 use hub::Hub;
+use modest::Modesty;
 use parking_lot::{Condvar, Mutex};
 use port::Port;
 use std::collections::VecDeque;
@@ -81,6 +85,8 @@ pub(crate) struct Ring {
     settled: Condvar,
     ending: AtomicBool,
     nudges: AtomicU64,
+    /// None where threads may not give way.
+    modesty: Option<Arc<Modesty>>,
 }
 
 /// Counters of one CPU, on cache lines of their own.
@@ -94,6 +100,8 @@ struct Queue {
     deferred: AtomicIsize,
     /// The node that the last of these requests is about.
     node: AtomicU64,
+    /// Who asks.
+    streak: Streak,
 }
 
 #[derive(Default)]
@@ -114,6 +122,8 @@ impl Ring {
     pub(crate) fn new(channel: &Arc<Channel>, payload_len: usize) -> io::Result<Arc<Ring>> {
         let cpus = Cpus::read()?;
         let queues: Box<[Queue]> = (0..cpus.possible()).map(|_| Queue::default()).collect();
+        // On one CPU the caller can be nowhere else.
+        let modesty = if cpus.several() { Modesty::start()? } else { None };
         let per_queue = (RING_ENTRIES / queues.len()).clamp(2, RING_QUEUE_ENTRIES);
         Ok(Arc::new(Ring {
             hub: Arc::new(Hub::new(channel.shared.clone())?),
@@ -128,6 +138,7 @@ impl Ring {
             settled: Condvar::new(),
             ending: AtomicBool::new(false),
             nudges: AtomicU64::new(0),
+            modesty,
         }))
     }
 
@@ -210,6 +221,9 @@ impl Ring {
     /// The kernel has ended the connection.
     pub(crate) fn end(&self) {
         self.hub.end();
+        if let Some(modesty) = &self.modesty {
+            modesty.end();
+        }
         self.threads.lock().ended = true;
         self.parking.notify_all();
     }

@@ -116,7 +116,10 @@ impl State {
                 tracing::warn!("requests come through /dev/fuse, not io_uring: {e}");
                 Ok(())
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.readers.aside();
+                Ok(())
+            }
         }
     }
 

@@ -111,3 +111,24 @@ fn while_a_handler_blocks_for_long_somebody_reads() {
     });
     assert_eq!(readers.reading.load(Ordering::Acquire), 1);
 }
+
+#[test]
+fn where_little_comes_the_sentinel_sleeps_soon_and_is_woken_by_a_request() {
+    let readers = Readers::new(4, 4);
+    readers.aside();
+    assert!(readers.reserve(true) && readers.reserve(false));
+    let looks = AtomicU32::new(0);
+    let look = || looks.fetch_add(1, Ordering::SeqCst) > QUIET_TICKS;
+    std::thread::scope(|s| {
+        let parked = s.spawn(|| readers.park(look, || {}));
+        while !readers.asleep.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(!readers.taken(), "it is there to be woken");
+        // The handler blocks.
+        assert_eq!(parked.join().unwrap(), Next::Read);
+    });
+    assert_eq!(counts(&readers), (1, 1));
+    // When it was woken, and after each quiet tick.
+    assert_eq!(looks.into_inner(), 1 + QUIET_TICKS_ASIDE);
+}

@@ -1,6 +1,7 @@
 //! A thread of a ring: handles what comes in its entry, hands in the answer and waits for the next request at once.
 
 use super::{Entry, Port, Ring, Serve};
+use crate::abi::{InHeader, op};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,11 +29,20 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
     let mut seat = server.seat();
     let mut own = Some(entry);
     let mut place = Place::Unknown;
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let member = ring.modesty.as_ref().map(|all| all.join(tid));
     while let Some(entry) = own.take() {
         loop {
             place = place.moved(ring, &entry);
-            let unique = entry.header().unique;
+            let header = entry.header();
+            let unique = header.unique;
+            let asker = place.asker(ring, &entry, &header);
             ring.busy(entry.queue, || server.serve(&entry, &mut seat));
+            match (&ring.modesty, asker) {
+                (Some(modesty), Asker::Alone) => modesty.give_way(header.pid),
+                (Some(modesty), Asker::Others) => modesty.stand(),
+                _ => {}
+            }
             match go_on(ring, port.as_mut(), &entry, unique) {
                 Then::Next => {}
                 Then::Park => break,
@@ -44,6 +54,7 @@ pub(super) fn live(ring: &Arc<Ring>, server: &dyn Serve, entry: Arc<Entry>) {
         }
         own = ring.park();
     }
+    drop(member);
     server.leave(&seat);
     // What was offered is memory of the ring's, which outlives this thread.
     drop(port);
@@ -69,6 +80,47 @@ impl Place {
             _ => ring.cpus.unpin(),
         }
         wanted
+    }
+}
+
+/// Who waits for an answer.
+enum Asker {
+    /// Nobody: the kernel's own request.
+    Nobody,
+    /// One who asks nearly everything, here.
+    Alone,
+    Others,
+}
+
+impl Place {
+    fn asker(self, ring: &Ring, entry: &Entry, header: &InHeader) -> Asker {
+        if ring.modesty.is_none()
+            || header.pid == 0
+            || matches!(header.opcode, op::RELEASE | op::RELEASEDIR)
+        {
+            return Asker::Nobody;
+        }
+        // What is changed is worked on in the background, too, by threads that would not give way.
+        let only_looks = matches!(
+            header.opcode,
+            op::LOOKUP
+                | op::GETATTR
+                | op::OPEN
+                | op::READ
+                | op::FLUSH
+                | op::OPENDIR
+                | op::READDIR
+                | op::READDIRPLUS
+                | op::GETXATTR
+                | op::LISTXATTR
+                | op::READLINK
+                | op::STATX
+        );
+        let other = !only_looks || !matches!(self, Place::Cpu(_));
+        match ring.queues[entry.queue].streak.request(header.pid, other) {
+            true => Asker::Alone,
+            false => Asker::Others,
+        }
     }
 }
 
