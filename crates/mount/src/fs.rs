@@ -17,6 +17,7 @@ use crate::convert::{
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
 use crate::locks::{Owners, Waits, note_owner};
+use crate::pages::Pages;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
@@ -35,6 +36,7 @@ pub struct PinstripeFs {
     pub(crate) posix_locks: AtomicBool,
     pub(crate) retries: Arc<Retries>,
     pub(crate) open_dirs: OpenDirs,
+    pub(crate) pages: Arc<Pages>,
 }
 
 impl PinstripeFs {
@@ -49,6 +51,14 @@ impl PinstripeFs {
             posix_locks: AtomicBool::new(false),
             retries: Arc::default(),
             open_dirs: OpenDirs::default(),
+            pages: Arc::default(),
+        }
+    }
+
+    /// The kernel keeps pages of a file that it reads or has written now.
+    fn keeps_pages(&self, node: u64) {
+        if !self.caches.keeps_unleased() && !self.client.vouches_for_data(self.caches.fid(node)) {
+            self.pages.doubt(node);
         }
     }
 
@@ -239,7 +249,10 @@ impl Filesystem for PinstripeFs {
         self.tell_created(reply, self.create_file(req, parent, None, c), Doubt::default);
     }
 
-    fn read(&self, _req: &Request, _nodeid: u64, read: ReadIn, reply: Reply<Data>) {
+    fn read(&self, _req: &Request, nodeid: u64, read: ReadIn, reply: Reply<Data>) {
+        if read.lock_owner.is_none() {
+            self.keeps_pages(nodeid);
+        }
         self.read_file(read, reply);
     }
 
@@ -251,7 +264,13 @@ impl Filesystem for PinstripeFs {
         data: WriteData<'_>,
         reply: Reply<u32>,
     ) {
-        self.tell(reply, self.write_file(req, w, data), || Doubt::node(nodeid));
+        let from_cache = w.from_cache;
+        let done = self.write_file(req, w, data);
+        if from_cache {
+            // A pass that met the page while it changed has left it there.
+            self.keeps_pages(nodeid);
+        }
+        self.tell(reply, done, || Doubt::node(nodeid));
     }
 
     fn flush(&self, req: &Request, _nodeid: u64, fh: u64, lock_owner: u64, reply: Reply<()>) {
@@ -263,9 +282,9 @@ impl Filesystem for PinstripeFs {
         reply.ok(());
     }
 
-    fn fsync(&self, _req: &Request, _nodeid: u64, fh: u64, datasync: bool, reply: Reply<()>) {
+    fn fsync(&self, _req: &Request, nodeid: u64, fh: u64, datasync: bool, reply: Reply<()>) {
         let done = self.handles.get(fh).and_then(|h| h.file.fsync(datasync).map_err(errno));
-        reply.send(done);
+        self.pages.settle(nodeid, done, reply);
     }
 
     fn opendir(&self, _req: &Request, nodeid: u64, _flags: u32, reply: Reply<Open>) {

@@ -6,7 +6,7 @@
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
 //! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of),
-//! `handles` (open files), `holds` (what is removed while in use), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
 mod caches;
@@ -19,6 +19,7 @@ mod handles;
 mod holds;
 mod locks;
 mod nodes;
+mod pages;
 mod retries;
 mod unheard;
 mod xattrs;
@@ -32,6 +33,7 @@ use fuse::{Config, Handle, Mount, MountError, MountOptions, Running, Session, ca
 use caches::Caches;
 pub use consistency::{Consistency, UnknownConsistency};
 use fs::PinstripeFs;
+use pages::Droppers;
 
 /// Largest request of the kernel, bytes.
 const MAX_WRITE: u32 = 1 << 20;
@@ -71,6 +73,7 @@ pub enum Error {
 /// A mounted file system, served by threads of its own.
 pub struct Mounted {
     running: Running,
+    droppers: Droppers,
     mountpoint: PathBuf,
     loop_device: Option<PathBuf>,
     refused: Option<String>,
@@ -90,6 +93,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     let loop_device = mount.loop_device().map(Path::to_path_buf);
     let caches = Arc::new(Caches::new(client.clone(), config.consistency));
     let fs = Arc::new(PinstripeFs::new(client.clone(), Arc::clone(&caches)));
+    let pages = Arc::clone(&fs.pages);
     // What is not wanted the kernel does by itself.
     let local = if config.local_locks { caps::POSIX_LOCKS | caps::FLOCK_LOCKS } else { 0 };
     let config = Config {
@@ -106,8 +110,9 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     let session = Session::new(fs, mount, config).map_err(fail)?;
     caches.attach(session.notifier(), session.info().minor);
     client.set_listener(Arc::clone(&caches) as Arc<dyn Listener>);
+    let droppers = pages.start(&session.notifier()).map_err(fail)?;
     let running = session.spawn().map_err(fail)?;
-    Ok(Mounted { running, mountpoint, loop_device, refused })
+    Ok(Mounted { running, droppers, mountpoint, loop_device, refused })
 }
 
 impl Mounted {
@@ -133,6 +138,8 @@ impl Mounted {
 
     /// Waits until it is unmounted. The client is to be shut down then.
     pub fn join(self) -> std::io::Result<()> {
-        self.running.join()
+        let ended = self.running.join();
+        drop(self.droppers);
+        ended
     }
 }

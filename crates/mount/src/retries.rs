@@ -21,8 +21,9 @@ use proto::{Attr, Errno};
 
 use crate::fs::PinstripeFs;
 
-/// How long after a lost race a thread's look-ups hold what they find, and for how long.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long after a lost race a thread's look-ups hold what they find, and for how long: longer than a
+/// machine that is short of processors keeps a thread waiting within one system call.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Threads at once; of more the longest known is forgotten (invariant 8).
 const MAX_THREADS: usize = 1024;
 /// Inodes held for one thread: a path has a few names (invariant 8).
@@ -138,6 +139,9 @@ fn sweep_later(retries: Weak<Retries>) {
 impl PinstripeFs {
     /// An error of an operation on a node; after a lost race the caller's look-ups hold what they find.
     pub(crate) fn lost(&self, req: &Request, e: Errno) -> fuse::Errno {
+        if e == Errno::ESTALE && self.retries.has(req.pid(), Instant::now()) {
+            tracing::info!(thread = req.pid(), "lost a race with a removal once more");
+        }
         if e == Errno::ESTALE && self.retries.lost(req.pid(), Instant::now()) {
             sweep_later(Arc::downgrade(&self.retries));
         }
@@ -157,7 +161,7 @@ impl PinstripeFs {
         if !self.retries.has(req.pid(), Instant::now()) {
             return Ok(found);
         }
-        for _ in 0..LOOKUPS {
+        for n in 0..LOOKUPS {
             match self.client.open(cred, found.fid, OpenFlags::default()) {
                 Ok(file) => {
                     self.retries.hold(req.pid(), file);
@@ -165,7 +169,13 @@ impl PinstripeFs {
                 }
                 Err(Errno::ESTALE) => found = find()?,
                 // Whatever is wrong the use itself will tell.
-                Err(_) => break,
+                Err(error) => {
+                    tracing::debug!(fid = %found.fid, %error, "what was found is not held");
+                    break;
+                }
+            }
+            if n + 1 == LOOKUPS {
+                tracing::warn!(?name, fid = %found.fid, "is removed each time before it can be held");
             }
         }
         Ok(found)
