@@ -223,6 +223,12 @@ impl Setup {
         if let Some(log) = log {
             line("log", log);
         }
+        if counts.mdts > 1 {
+            line(
+                "note",
+                "in this version all names are on MDT0000; the other MDTs are idle".into(),
+            );
+        }
         line("stripes", format!("pinstripe lfs getstripe {mountpoint}/FILE"));
         line("state", format!("pinstripe status {mountpoint}"));
         let end = if common.daemon_child { "" } else { "Ctrl-C, or " };

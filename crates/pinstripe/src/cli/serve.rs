@@ -22,7 +22,8 @@ pub struct UpArgs {
     /// Where files are kept; made on first use
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Metadata targets to make on first use [default: 1]
+    /// Metadata targets to make on first use; in this version all names are on the first
+    /// [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub mdts: Option<u32>,
     /// Object storage targets to make on first use; more than before adds some [default: 4]
