@@ -34,6 +34,9 @@ enum What {
     /// Hold a file open and do what standard input says (used by checks)
     #[command(hide = true)]
     Hold(crate::holder::Hold),
+    /// Clear up after a run that is killed (used by `test` and `bench`)
+    #[command(hide = true)]
+    Guard(crate::guard::Watch),
 }
 
 #[derive(clap::Args)]
@@ -83,6 +86,7 @@ pub fn main() -> ExitCode {
         What::TestGnu(test) => crate::gnu::run(&test),
         What::Lock(lock) => return code(locker::run(&lock)),
         What::Hold(hold) => return code(holder::run(&hold)),
+        What::Guard(watch) => return code(crate::guard::run(&watch)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -147,6 +151,7 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Check>> {
         .map(|name| {
             checks::ALL
                 .iter()
+                .chain(checks::BY_NAME)
                 .copied()
                 .find(|c| c.name == name)
                 .with_context(|| format!("no check is called {name}; see --list"))
@@ -156,7 +161,7 @@ fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Check>> {
 
 fn one(settings: &str) -> Result<bool> {
     let settings: Settings = serde_json::from_str(settings)?;
-    let all = checks::ALL.iter().copied();
+    let all = checks::ALL.iter().chain(checks::BY_NAME).copied();
     let steps = steps::TOOL_STEPS.iter().chain([&steps::PACKAGES, &steps::BUILD]);
     let Some(check) = all.chain(steps).find(|c| c.name == settings.name) else {
         bail!("no check is called {}", settings.name)

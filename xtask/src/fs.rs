@@ -11,10 +11,15 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `done` answers true, at most [`PATIENCE`].
-pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+pub fn until(what: &str, done: impl FnMut() -> bool) -> Result<()> {
+    until_within(PATIENCE, what, done)
+}
+
+/// As `until`, with another bound.
+pub fn until_within(patience: Duration, what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
+    let end = Instant::now() + patience;
     while !done() {
-        ensure!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        ensure!(Instant::now() < end, "{what}: not within {patience:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

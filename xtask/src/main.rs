@@ -13,6 +13,7 @@ mod cx;
 mod durable;
 mod fs;
 mod gnu;
+mod guard;
 mod holder;
 mod locker;
 mod plan;

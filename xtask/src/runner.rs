@@ -2,6 +2,7 @@
 //! own, under a time limit each and a budget for all. A check that could not run has failed.
 
 use crate::cx::{Settings, TAG, Tally};
+use crate::guard::Guard;
 use crate::plan::{Check, Need};
 use crate::report::{Line, Report};
 use crate::sweep::{Scope, sweep, sweep_net, tag};
@@ -54,6 +55,7 @@ pub struct Runner {
     scratch: PathBuf,
     start: Instant,
     stop: Arc<AtomicBool>,
+    guard: Guard,
     report: Report,
 }
 
@@ -65,6 +67,7 @@ impl Runner {
         let packages: BTreeSet<_> =
             checks.iter().flat_map(|c| c.needs_packages()).map(str::to_owned).collect();
         let stop = stop_flag()?;
+        let guard = Guard::over(&scratch, options.keep)?;
         let nodes = nodes(&checks, options.pinstripe.is_some());
         let tests = checks.iter().any(|c| c.needs.contains(&Need::Tests));
         Ok(Self {
@@ -74,6 +77,7 @@ impl Runner {
             scratch,
             start: Instant::now(),
             stop,
+            guard,
             report: Report::default(),
             options,
         })
@@ -94,6 +98,7 @@ impl Runner {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.clear_up();
+        self.guard.clear()?;
         Ok(self.report)
     }
 
@@ -294,7 +299,8 @@ fn nodes(checks: &[&'static Check], built: bool) -> Vec<Node> {
 /// Set by a signal that tells to end; nothing else happens by it any more.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     Ok(stop)

@@ -258,6 +258,11 @@ impl Cluster {
             let log = std::fs::read_to_string(&server.log).unwrap_or_default();
             ensure!(!log.contains("panicked at"), "{} panicked:\n{log}", server.name);
         }
+        self.fsck()
+    }
+
+    /// Checks the targets, which must not be in use.
+    pub fn fsck(&self) -> Result<()> {
         let mut cmd = Cmd::new(&self.program).arg("fsck").arg("--mdt").arg(self.dir.join("mdt0"));
         for n in 0..self.osts {
             cmd = cmd.arg("--ost").arg(self.dir.join(format!("ost{n}")));

@@ -96,10 +96,52 @@ impl Mapping {
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.addr.add(at), data.len()) }
     }
 
+    /// As `read`; EFAULT instead of a signal where what is mapped cannot be had any more.
+    pub fn try_read(&self, at: usize, out: &mut [u8]) -> Sys<()> {
+        assert!(at + out.len() <= self.len);
+        let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+        let remote = self.range(at, out.len());
+        // SAFETY: one range is `out`, the other was checked to lie in the mapping; both live for the call.
+        let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        self.copied(n, out.len())
+    }
+
+    /// As `write`; EFAULT instead of a signal.
+    pub fn try_write(&mut self, at: usize, data: &[u8]) -> Sys<()> {
+        assert!(at + data.len() <= self.len);
+        let local = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+        let remote = self.range(at, data.len());
+        // SAFETY: as for `try_read`; `data` is only read from.
+        let n = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+        self.copied(n, data.len())
+    }
+
+    fn range(&self, at: usize, len: usize) -> libc::iovec {
+        // SAFETY: the callers have checked that `at` lies in the mapping.
+        libc::iovec { iov_base: unsafe { self.addr.add(at) }.cast(), iov_len: len }
+    }
+
+    fn copied(&self, n: libc::ssize_t, wanted: usize) -> Sys<()> {
+        match n {
+            n if n == wanted as libc::ssize_t => Ok(()),
+            -1 => Err(errno()),
+            _ => Err(libc::EFAULT),
+        }
+    }
+
     /// msync(MS_SYNC) of the whole mapping.
     pub fn sync(&self) -> Sys<()> {
+        self.msync(libc::MS_SYNC)
+    }
+
+    /// msync(MS_SYNC | MS_INVALIDATE): what others wrote before is seen after it.
+    pub fn refresh(&self) -> Sys<()> {
+        self.msync(libc::MS_SYNC | libc::MS_INVALIDATE)
+    }
+
+    fn msync(&self, how: libc::c_int) -> Sys<()> {
         // SAFETY: the range is exactly the mapping.
-        match unsafe { libc::msync(self.addr.cast(), self.len, libc::MS_SYNC) } {
+        match unsafe { libc::msync(self.addr.cast(), self.len, how) } {
             0 => Ok(()),
             _ => Err(errno()),
         }

@@ -15,6 +15,7 @@ mod tools;
 mod trees;
 
 use crate::cx::{Cx, Settings, TAG};
+use crate::guard::Guard;
 use crate::proc::{ends, kill_group};
 use crate::runner::{build_now, default_jobs, stop_flag};
 use crate::sweep::{Scope, sweep, tag};
@@ -22,7 +23,7 @@ use anyhow::{Context, Result};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use systems::{FLOOR, System};
 use table::{Row, Table};
@@ -108,6 +109,8 @@ pub fn run(bench: Bench) -> Result<()> {
     }
     let scratch = bench.scratch.join(format!("px-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
+    let stop = stop_flag()?;
+    let guard = Guard::over(&scratch, false)?;
     let settings = Settings {
         name: "bench".into(),
         scratch: scratch.clone(),
@@ -125,6 +128,7 @@ pub fn run(bench: Bench) -> Result<()> {
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
     words.extend(["--inner".into(), serde_json::to_string(&settings)?.into()]);
     let status = until_told(
+        &stop,
         std::process::Command::new(std::env::current_exe()?)
             .args(words)
             .env(TAG, tag(&scratch))
@@ -135,13 +139,13 @@ pub fn run(bench: Bench) -> Result<()> {
         eprintln!("left over: {left}");
     }
     let _ = std::fs::remove_dir_all(&scratch);
+    guard.clear()?;
     anyhow::ensure!(status?.success(), "the bench failed");
     Ok(())
 }
 
 /// Runs it to its end, or until a signal tells to end: what it has left is swept in both cases.
-fn until_told(command: &mut Command) -> Result<ExitStatus> {
-    let stop = stop_flag()?;
+fn until_told(stop: &AtomicBool, command: &mut Command) -> Result<ExitStatus> {
     let mut child = command.spawn()?;
     while !ends(&child, LOOK)? {
         if stop.load(Ordering::Relaxed) {

@@ -1,6 +1,7 @@
 //! Three mounts of one file system, random operations, and one order that explains all answers
 //! (invariant 3).
 
+use super::mdt_kills;
 use crate::cable::{self, Cable};
 use crate::cx::Cx;
 use crate::plan::Check;
@@ -23,12 +24,13 @@ pub const CHECK: Check = Check {
 };
 
 const OSTS: u32 = 3;
-/// What is not coherent yet, by its name in the lab; see docs/semantics.md.
-const WITHOUT: &str = "mapped";
 
 /// How long a killed server or a stopped mount is away, and how long all are well before the next.
 const AWAY: Duration = Duration::from_millis(700);
 const WELL: Duration = Duration::from_millis(1300);
+
+/// For how long an MDT that is slow answers, and a quarter of how long it may then not.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// How long a mount is stopped that is to be evicted, after the 20 seconds it has to answer; and how
 /// long it then gets to find its way back before the next.
@@ -79,6 +81,16 @@ fn run(cx: &Cx) -> Result<()> {
             cluster.start(at)
         })
     });
+    // Much is under way then, and meets what others do meanwhile.
+    cx.case("while the MDT is slow", || {
+        let mdt = cluster.find("mdt0").and_then(|at| cluster.pid(at).context("no MDT"))?;
+        let work = Work { well: SLOW, args: &["--operations", "100"], ..Work::of(cx, 800) };
+        one_truth(cx, &mounts, &work, |round| {
+            signal(mdt.cast_signed(), Signal::STOP)?;
+            sleep(SLOW * (1 + round as u32 % 4));
+            signal(mdt.cast_signed(), Signal::CONT)
+        })
+    });
     let pids: Vec<i32> = mounts.iter().map(|mnt| cluster.mount_pid(mnt)).collect::<Result<_>>()?;
     let stop = |round: usize, time: Duration| {
         let pid = pids[round % pids.len()];
@@ -95,6 +107,10 @@ fn run(cx: &Cx) -> Result<()> {
             wanted(away, here, round, || stop(round, EVICTED))
         })?;
         some_were_evicted(&cluster)
+    });
+    cx.case("while the MDT is killed", || {
+        let seed = Work::of(cx, 700).seed;
+        mdt_kills::one_truth(cx, &mut cluster, &mounts, seed, cx.size("40", "15"))
     });
     cx.case("while mounts are killed", || killed(cx, &mut cluster, &mounts));
     for mnt in &mounts {
@@ -124,7 +140,9 @@ fn killed(cx: &Cx, cluster: &mut Cluster, mounts: &[PathBuf]) -> Result<()> {
     for (n, mnt) in mounts.iter().enumerate() {
         point(n, mnt)?;
     }
-    one_truth(cx, &links, &Work::with_losses(cx, 600), |round| {
+    // Each kill makes what the mount had wait for its eviction: the run takes three times as long.
+    let work = Work { seconds: cx.size("30", "25"), ..Work::with_losses(cx, 600) };
+    one_truth(cx, &links, &work, |round| {
         let n = 1 + round % (mounts.len() - 1);
         signal(cluster.mount_pid(&mounts[n])?, Signal::KILL)?;
         sleep(AWAY);
@@ -191,7 +209,7 @@ fn one_truth(
 ) -> Result<()> {
     let name = format!("work-{}", work.seed);
     std::fs::create_dir(mounts[0].join(&name))?;
-    let mut cmd = cx.lab("coherence").args(["--without", WITHOUT]);
+    let mut cmd = cx.lab("coherence");
     for mnt in mounts {
         cmd = cmd.arg("--dir").arg(mnt.join(&name));
     }

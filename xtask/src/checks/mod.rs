@@ -16,16 +16,19 @@ mod holes;
 mod hygiene;
 mod inputs;
 mod integrity;
+mod interrupted;
 mod kill_servers;
 mod kill_up;
 mod lint;
 mod locks;
 mod mcp;
 mod mcp_lost;
+mod mdt_kills;
 mod model;
 mod mpi;
 mod names;
 mod net;
+mod orphans;
 mod pjdfstest;
 mod rights;
 mod sharing;
@@ -40,6 +43,9 @@ mod user_mount;
 pub use direct::Aligned;
 
 use crate::plan::Check;
+
+/// Checks that are run only if they are named.
+pub const BY_NAME: &[&Check] = &[&interrupted::HELD];
 
 /// Every check of `cargo xtask test`.
 pub const ALL: &[&Check] = &[
@@ -63,6 +69,7 @@ pub const ALL: &[&Check] = &[
     &kill_up::CHECK,
     &kill_servers::CHECK,
     &eviction::CHECK,
+    &orphans::CHECK,
     &sharing::CHECK,
     &two_mounts::CHECK,
     &coherence::CHECK,
@@ -76,5 +83,6 @@ pub const ALL: &[&Check] = &[
     &user_mount::CHECK,
     &inputs::CHECK,
     &net::CHECK,
+    &interrupted::CHECK,
     &fuzz::CHECK,
 ];

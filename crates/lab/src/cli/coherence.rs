@@ -24,7 +24,11 @@ pub(crate) struct Args {
     /// Sync each write before it counts as done (for runs in which mounts are given up).
     #[arg(long)]
     sync: bool,
-    /// Parts left out: bytes, same-page, kept, mapped, mode, names, append.
+    /// Metadata targets are killed meanwhile: for each kill `kill` is printed on a line, and a line of standard
+    /// input says that it was done and they run again.
+    #[arg(long)]
+    kills: bool,
+    /// Parts left out: bytes, same-page, kept, mapped, mode, names, append, made.
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
 }
@@ -41,13 +45,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Verdict> {
         threads: args.threads,
         operations: args.operations,
         sync: args.sync,
+        kills: args.kills,
         without: args.without.into_iter().collect(),
     };
     let report = drive(&options)?;
     let text = match report.violations.is_empty() {
         true => format!(
-            "coherent: {} operations in {} rounds, {} of unknown outcome (seed {})",
-            report.operations, report.rounds, report.unknown, report.seed
+            "coherent: {} operations in {} rounds, {} of unknown outcome, {} synced, {} kills (seed {})",
+            report.operations,
+            report.rounds,
+            report.unknown,
+            report.synced,
+            report.kills,
+            report.seed
         ),
         false => {
             format!("NOT COHERENT (seed {}):\n  {}", report.seed, report.violations.join("\n  "))

@@ -1,30 +1,32 @@
 //! Threads on several mounts do random operations on a few objects and note what they saw when.
 
-use super::linear::{Entry, Object, Violation, Who, explain};
+use super::crash::Redo;
+use super::judge::judge;
+use super::kills::{self, Gate, Window};
+use super::linear::{Entry, Who};
+use super::made::{MADE, Slots};
+use super::mapped::{Maps, PAGES, Stores};
 use super::objects::{Log, LogOp, Names, NamesOp, Register, RegisterOp};
-use crate::sys::Mapping;
+use super::prepare::prepare_patiently;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Offsets of the registers in the large file: two in one page, one in another stripe.
 const LARGE: [u64; 3] = [1 << 20, (1 << 20) + 8, 3 << 20];
-/// Length of the large file, so that it lies on the OSTs.
-const LARGE_LEN: u64 = 4 << 20;
 /// Pause while a mount cannot be reached at all.
 const GONE: Duration = Duration::from_millis(50);
 /// Registers that share the page of the small file.
-const SMALL: usize = 3;
+pub(super) const SMALL: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -39,6 +41,8 @@ pub struct Options {
     /// Changes are synced before they count as done: what a mount that is given up loses is then
     /// never among them.
     pub sync: bool,
+    /// A metadata target is killed again and again, by whoever is told so on standard output.
+    pub kills: bool,
     /// Parts left out, of [`super::FEATURES`].
     pub without: BTreeSet<String>,
 }
@@ -50,33 +54,87 @@ pub struct Report {
     pub operations: u64,
     /// Operations whose outcome is not known: something was killed, cut or stopped.
     pub unknown: u64,
+    /// Kills of a metadata target.
+    pub kills: u64,
+    /// Changes that were synced while it was killed.
+    pub synced: u64,
     pub violations: Vec<String>,
 }
 
 /// An operation on the object of that number.
 #[derive(Clone, Debug)]
-enum Any {
+pub(super) enum Any {
     Register(usize, RegisterOp),
     Names(usize, NamesOp),
     Log(LogOp),
+    /// The change of that number was synced.
+    Synced(Thing, u64),
 }
 
-type History = Vec<Entry<Any>>;
+/// What an operation is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thing {
+    Register(usize),
+    Names(usize),
+    Log,
+}
+
+impl Any {
+    fn thing(&self) -> Thing {
+        match self {
+            Any::Register(n, _) => Thing::Register(*n),
+            Any::Names(n, _) => Thing::Names(*n),
+            Any::Log(_) => Thing::Log,
+            Any::Synced(thing, _) => *thing,
+        }
+    }
+
+    /// Whether it changed something, for sure.
+    fn changes(&self) -> bool {
+        match self {
+            Any::Register(_, op) => Register { start: 0 }.changes(op),
+            Any::Names(_, op) => Names.changes(op),
+            Any::Log(op) => Log::default().changes(op),
+            Any::Synced(..) => false,
+        }
+    }
+}
+
+/// An operation that was noted.
+#[derive(Clone)]
+pub(super) struct Noted {
+    pub(super) entry: Entry<Any>,
+    /// Of its own.
+    pub(super) number: u64,
+    /// When the call returned, whatever is known of its outcome.
+    pub(super) returned: u64,
+}
+
+pub(super) type History = Vec<Noted>;
 
 /// Where the registers are.
-const MODE: usize = SMALL + LARGE.len();
-const REGISTERS: usize = MODE + 1;
-const START_MODE: u64 = 0o600;
+pub(super) const MODE: usize = SMALL + LARGE.len();
+/// Where those in mapped pages begin.
+pub(super) const MAPPED: usize = MODE + 1;
+/// Where those in files that are made meanwhile begin.
+pub(super) const MADE_AT: usize = MAPPED + PAGES.len();
+pub(super) const REGISTERS: usize = MADE_AT + MADE;
+pub(super) const START_MODE: u64 = 0o600;
 
-struct Worker<'a> {
-    options: &'a Options,
+pub(super) struct Worker<'a> {
+    pub(super) options: &'a Options,
     who: Who,
-    dir: PathBuf,
-    rng: StdRng,
+    pub(super) dir: PathBuf,
+    pub(super) rng: StdRng,
     since: Instant,
-    kept: HashMap<PathBuf, File>,
-    mapped: Option<Mapping>,
+    pub(super) kept: HashMap<PathBuf, File>,
+    pub(super) maps: Maps,
+    pub(super) stores: &'a Stores,
+    pub(super) slots: &'a Slots,
     next: &'a AtomicU64,
+    gate: &'a Gate,
+    /// What the operation under way was done through: to be synced.
+    pub(super) through: Vec<File>,
     history: History,
 }
 
@@ -86,50 +144,34 @@ pub fn drive(options: &Options) -> io::Result<Report> {
     let began = Instant::now();
     let mut round = 0;
     while (round == 0 || began.elapsed() < options.time) && report.violations.is_empty() {
-        let name = format!("coherence-{}-{round}", options.seed);
-        prepare(&options.dirs[0].join(&name))?;
-        let history = play(options, &name, round);
+        let name = prepare_patiently(options, round)?;
+        let (history, windows) = play(options, &name, round, &mut report.violations)?;
         report.rounds += 1;
         report.operations += history.len() as u64;
-        report.unknown += history.iter().filter(|e| e.back.is_none()).count() as u64;
-        judge(&history, &mut report.violations);
+        report.unknown += history.iter().filter(|e| e.entry.back.is_none()).count() as u64;
+        report.kills += windows.len() as u64;
+        let synced = |e: &&Noted| matches!(e.entry.op, Any::Synced(..));
+        report.synced += history.iter().filter(synced).count() as u64;
+        judge(&history, &windows, &mut report.violations);
         if report.violations.is_empty() {
-            remove(&options.dirs[0].join(&name))?;
+            // Best effort: the next round's has another name, and a mount may be gone just now.
+            let _ = std::fs::remove_dir_all(options.dirs[0].join(&name));
         }
         round += 1;
     }
     Ok(report)
 }
 
-fn prepare(dir: &Path) -> io::Result<()> {
-    for d in ["", "one", "two"] {
-        std::fs::create_dir(dir.join(d))?;
-    }
-    std::fs::write(dir.join("small"), [0; PAGE])?;
-    let large = File::create(dir.join("large"))?;
-    large.set_len(LARGE_LEN)?;
-    large.write_all_at(&[0; PAGE], LARGE_LEN - PAGE as u64)?;
-    std::fs::write(dir.join("mode"), "")?;
-    std::fs::set_permissions(dir.join("mode"), PermissionsExt::from_mode(START_MODE as u32))?;
-    File::create(dir.join("log"))?.sync_all()?;
-    large.sync_all()
-}
-
-/// A mount that was just killed may need a while before it removes anything.
-fn remove(dir: &Path) -> io::Result<()> {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        match std::fs::remove_dir_all(dir) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(200));
-            }
-            _ => return Ok(()),
-        }
-    }
-}
-
-fn play(options: &Options, name: &str, round: u64) -> History {
-    let (since, next) = (Instant::now(), AtomicU64::new(1));
+fn play(
+    options: &Options,
+    name: &str,
+    round: u64,
+    violations: &mut Vec<String>,
+) -> io::Result<(History, Vec<Window>)> {
+    let (since, next, slots) = (Instant::now(), AtomicU64::new(1), Slots::default());
+    let stores: Vec<Stores> = options.dirs.iter().map(|_| Stores::default()).collect();
+    let gate = Gate::default();
+    let all = Barrier::new(options.dirs.len() * options.threads);
     let work = |mount: usize, thread: usize| {
         let seed = options.seed ^ (round << 32) ^ ((mount as u64) << 16) ^ ((thread as u64) << 24);
         let mut worker = Worker {
@@ -139,14 +181,25 @@ fn play(options: &Options, name: &str, round: u64) -> History {
             rng: StdRng::seed_from_u64(seed),
             since,
             kept: HashMap::new(),
-            mapped: None,
+            maps: Maps::default(),
+            stores: &stores[mount],
+            slots: &slots,
             next: &next,
+            gate: &gate,
+            through: Vec::new(),
             history: Vec::new(),
         };
         (0..options.operations).for_each(|_| worker.step());
-        worker.history
+        all.wait();
+        let stale = worker.left_alone();
+        (worker, stale)
     };
+    let (end, ended) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
+        let seed = options.seed ^ (round << 32);
+        let shut = &gate;
+        let killer = move || kills::kill(&options.dirs, seed, since, shut, &ended);
+        let killer = options.kills.then(|| scope.spawn(killer));
         let mut threads = Vec::new();
         for mount in 0..options.dirs.len() {
             for thread in 0..options.threads {
@@ -154,59 +207,21 @@ fn play(options: &Options, name: &str, round: u64) -> History {
                 threads.push(scope.spawn(move || work(mount, thread)));
             }
         }
-        threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect()
-    })
-}
-
-/// Every object's history must have an order.
-fn judge(history: &History, violations: &mut Vec<String>) {
-    for n in 0..REGISTERS {
-        let start = if n == MODE { START_MODE } else { 0 };
-        let of = |any: &Any| match any {
-            Any::Register(at, op) if *at == n => Some(op.clone()),
-            _ => None,
-        };
-        one(&format!("register {n}"), &Register { start }, history, of, violations);
-    }
-    for n in 0..2 {
-        let of = |any: &Any| match any {
-            Any::Names(at, op) if *at == n => Some(op.clone()),
-            _ => None,
-        };
-        one(&format!("names {n}"), &Names, history, of, violations);
-    }
-    let of = |any: &Any| if let Any::Log(op) = any { Some(op.clone()) } else { None };
-    let all: Vec<LogOp> = history.iter().filter_map(|e| of(&e.op)).collect();
-    one("log", &Log::of(&all), history, of, violations);
-}
-
-fn one<O: Object>(
-    what: &str,
-    object: &O,
-    history: &History,
-    of: impl Fn(&Any) -> Option<O::Op>,
-    violations: &mut Vec<String>,
-) where
-    O::Op: Debug,
-{
-    let own =
-        |e: &Entry<Any>| Some(Entry { who: e.who, call: e.call, back: e.back, op: of(&e.op)? });
-    let own: Vec<Entry<O::Op>> = history.iter().filter_map(own).collect();
-    match explain(object, &own) {
-        Ok(_) => {}
-        Err(Violation::TooTangled) => violations.push(format!("{what}: not decided")),
-        Err(Violation::Unexplained { fits, stuck }) => {
-            let last = fits.iter().rev().take(6).rev();
-            let last: Vec<_> = last.map(|i| format!("    {:?}", own[*i])).collect();
-            let stuck: Vec<_> = stuck.iter().map(|i| format!("    {:?}", own[*i])).collect();
-            violations.push(format!(
-                "{what}: {} operations, no order explains them; after\n{}\n  none of these fits:\n{}",
-                own.len(),
-                last.join("\n"),
-                stuck.join("\n")
-            ));
+        let (mut workers, mut history) = (Vec::new(), History::new());
+        for (worker, stale) in threads.into_iter().filter_map(|t| t.join().ok()) {
+            workers.push(worker);
+            violations.extend(stale);
         }
-    }
+        drop(end);
+        let windows = match killer.map(|k| k.join()) {
+            None => Vec::new(),
+            Some(windows) => windows.map_err(|_| io::Error::other("the killer panicked"))??,
+        };
+        // One after the other: all must agree.
+        workers.iter_mut().filter(|w| options.kills && w.who.thread == 0).for_each(Worker::look);
+        workers.into_iter().for_each(|w| history.extend(w.history));
+        Ok((history, windows))
+    })
 }
 
 /// Answers that say what the state was; any other failure leaves the outcome open.
@@ -215,26 +230,72 @@ fn known(e: &io::Error) -> bool {
 }
 
 impl Worker<'_> {
-    fn has(&self, feature: &str) -> bool {
+    pub(super) fn has(&self, feature: &str) -> bool {
         !self.options.without.contains(feature)
     }
 
     /// Runs an operation and notes it; `unknown` stands for it when its outcome is not known
-    /// (none: then it cannot matter).
-    fn note(&mut self, run: impl FnOnce(&mut Self) -> io::Result<Any>, unknown: Option<Any>) {
+    /// (none: then it cannot matter). Some changes are synced.
+    pub(super) fn note(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> io::Result<Any>,
+        unknown: Option<Any>,
+    ) {
+        let changed = self.one(run, unknown);
+        let through = std::mem::take(&mut self.through);
+        if let Some((thing, number)) = changed
+            && !through.is_empty()
+            && self.rng.random_bool(0.5)
+        {
+            // By what it was done through: others need not be told of a loss again.
+            let sync = |_: &mut Self| {
+                through.iter().try_for_each(File::sync_all)?;
+                Ok(Any::Synced(thing, number))
+            };
+            self.one(sync, None);
+        }
+    }
+
+    /// What was changed for sure, and the number of the change.
+    fn one(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> io::Result<Any>,
+        unknown: Option<Any>,
+    ) -> Option<(Thing, u64)> {
         let call = self.since.elapsed().as_nanos() as u64;
         let answer = run(self);
-        let back = self.since.elapsed().as_nanos() as u64;
+        let returned = self.since.elapsed().as_nanos() as u64;
         let who = self.who;
-        if answer.is_err() {
-            // What an evicted mount had open stays lost.
-            self.kept.clear();
+        let number = kills::number(who, call);
+        let noted = |back, op| Noted { entry: Entry { who, call, back, op }, number, returned };
+        match answer {
+            Ok(op) => {
+                let changed = op.changes().then(|| (op.thing(), number));
+                self.history.push(noted(Some(returned), op));
+                changed
+            }
+            Err(_) => {
+                // What an evicted mount had open stays lost.
+                self.kept.clear();
+                self.maps.clear();
+                self.history.extend(unknown.map(|op| noted(None, op)));
+                None
+            }
         }
-        match (answer, unknown) {
-            (Ok(op), _) => self.history.push(Entry { who, call, back: Some(back), op }),
-            (Err(_), Some(op)) => self.history.push(Entry { who, call, back: None, op }),
-            (Err(_), None) => {}
+    }
+
+    /// What this mount has everywhere, at the end.
+    fn look(&mut self) {
+        for n in 0..MODE {
+            let (path, at) = self.spot(n);
+            self.note(|w| Ok(Any::Register(n, RegisterOp::Get(w.get(&path, at, 0)?))), None);
         }
+        self.get_mode();
+        for (pair, at) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let path = self.pair(pair)[at].clone();
+            self.stat(pair, at, &path);
+        }
+        self.read_log();
     }
 
     /// What was done to these is durable, if it is to be.
@@ -248,23 +309,27 @@ impl Worker<'_> {
     }
 
     fn step(&mut self) {
+        self.gate.pass();
         // A mount that is gone is asked for nothing, rather than for much whose outcome is not known.
         if let Err(e) = std::fs::symlink_metadata(&self.dir)
             && !known(&e)
         {
             self.kept.clear();
+            self.maps.clear();
             return std::thread::sleep(GONE);
         }
-        match self.rng.random_range(0..10) {
+        match self.rng.random_range(0..14) {
             0..=4 if self.has("bytes") => self.bytes(),
+            10 | 11 if self.has("mapped") => self.mapped(),
             5 if self.has("mode") => self.mode(),
             6..=8 if self.has("names") => self.names(),
             9 if self.has("append") => self.log(),
+            12 | 13 if self.has("made") && !self.options.kills => self.made(MADE_AT),
             _ => {}
         }
     }
 
-    fn open(&self, path: &Path, write: bool, append: bool) -> io::Result<File> {
+    pub(super) fn open(&self, path: &Path, write: bool, append: bool) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
             .write(write)
@@ -276,13 +341,9 @@ impl Worker<'_> {
     fn bytes(&mut self) {
         let spots = if self.has("same-page") { MODE } else { 1 };
         let n = self.rng.random_range(0..spots);
-        let (file, at) = match n.checked_sub(SMALL) {
-            None => ("small", n as u64 * 8),
-            Some(large) => ("large", LARGE[large]),
-        };
-        let path = self.dir.join(file);
-        let how = self.rng.random_range(0..3);
-        let set = self.rng.random_bool(0.4).then(|| self.next.fetch_add(1, Ordering::Relaxed));
+        let (path, at) = self.spot(n);
+        let how = self.rng.random_range(0..2);
+        let set = self.new_value();
         let unknown = set.map(|v| Any::Register(n, RegisterOp::MaybeSet(v)));
         self.note(
             |w| {
@@ -299,29 +360,45 @@ impl Worker<'_> {
         );
     }
 
-    /// By a file of its own, by one that stays open, or through a mapping.
-    fn put(&mut self, path: &Path, at: u64, value: u64, how: u32) -> io::Result<()> {
+    fn spot(&self, n: usize) -> (PathBuf, u64) {
+        match n.checked_sub(SMALL) {
+            None => (self.dir.join("small"), n as u64 * 8),
+            Some(large) => (self.dir.join("large"), LARGE[large]),
+        }
+    }
+
+    /// A value to set, if one is to be set.
+    pub(super) fn new_value(&mut self) -> Option<u64> {
+        self.rng.random_bool(0.4).then(|| self.value())
+    }
+
+    /// One that nothing was set to before.
+    pub(super) fn value(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// By a file of its own, or by one that stays open.
+    pub(super) fn put(&mut self, path: &Path, at: u64, value: u64, how: u32) -> io::Result<()> {
         let bytes = value.to_le_bytes();
         if how == 1 && self.has("kept") {
             let file = self.kept(path)?;
             file.write_all_at(&bytes, at)?;
+            let again = file.try_clone()?;
+            self.synced_later(again);
             return if self.options.sync { self.kept(path)?.sync_data() } else { Ok(()) };
-        }
-        if how == 2 && at < PAGE as u64 && self.has("mapped") {
-            let map = self.mapped(path)?;
-            map.write(at as usize, &bytes);
-            return map.sync().map_err(io::Error::from_raw_os_error);
         }
         let file = self.open(path, true, false)?;
         file.write_all_at(&bytes, at)?;
-        if self.options.sync { file.sync_data() } else { Ok(()) }
+        if self.options.sync {
+            file.sync_data()?;
+        }
+        self.synced_later(file);
+        Ok(())
     }
 
-    fn get(&mut self, path: &Path, at: u64, how: u32) -> io::Result<u64> {
+    pub(super) fn get(&mut self, path: &Path, at: u64, how: u32) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        if how == 2 && at < PAGE as u64 && self.has("mapped") {
-            self.mapped(path)?.read(at as usize, &mut bytes);
-        } else if how == 1 && self.has("kept") {
+        if how == 1 && self.has("kept") {
             self.kept(path)?.read_exact_at(&mut bytes, at)?;
         } else {
             self.open(path, false, false)?.read_exact_at(&mut bytes, at)?;
@@ -337,46 +414,77 @@ impl Worker<'_> {
         self.kept.get(path).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
-    fn mapped(&mut self, path: &Path) -> io::Result<&mut Mapping> {
-        if self.mapped.is_none() {
-            let file = self.open(path, true, false)?;
-            let map = Mapping::new(file.as_fd(), 0, PAGE, true);
-            self.mapped = Some(map.map_err(io::Error::from_raw_os_error)?);
-        }
-        self.mapped.as_mut().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
-    }
-
     fn mode(&mut self) {
-        let path = self.dir.join("mode");
         // Set-bits apart, every value is one that root may read under.
         let set = self.rng.random_bool(0.4).then(|| self.rng.random_range(0o001..0o777u32));
-        let unknown = set.map(|m| Any::Register(MODE, RegisterOp::MaybeSet(m.into())));
+        let Some(m) = set else { return self.get_mode() };
+        let path = self.dir.join("mode");
         self.note(
             |w| {
-                let op = match set {
-                    Some(m) => {
-                        std::fs::set_permissions(&path, PermissionsExt::from_mode(m))?;
-                        w.settle([&*path])?;
-                        RegisterOp::Set(m.into())
-                    }
-                    None => RegisterOp::Get((std::fs::metadata(&path)?.mode() & 0o7777).into()),
-                };
-                Ok(Any::Register(MODE, op))
+                let file = w.open(&path, false, false)?;
+                file.set_permissions(PermissionsExt::from_mode(m))?;
+                w.settle([&*path])?;
+                w.synced_later(file);
+                Ok(Any::Register(MODE, RegisterOp::Set(m.into())))
             },
-            unknown,
+            Some(Any::Register(MODE, RegisterOp::MaybeSet(m.into()))),
         );
+    }
+
+    fn get_mode(&mut self) {
+        let path = self.dir.join("mode");
+        let get = |_: &mut Self| {
+            let mode = std::fs::metadata(&path)?.mode() & 0o7777;
+            Ok(Any::Register(MODE, RegisterOp::Get(mode.into())))
+        };
+        self.note(get, None);
+    }
+
+    /// Two names.
+    fn pair(&self, pair: usize) -> [PathBuf; 2] {
+        match pair {
+            0 => [self.dir.join("one/a"), self.dir.join("one/b")],
+            _ => [self.dir.join("one/x"), self.dir.join("two/y")],
+        }
+    }
+
+    fn stat(&mut self, pair: usize, at: usize, path: &Path) {
+        self.note(
+            |_| {
+                let seen = match std::fs::symlink_metadata(path) {
+                    Ok(m) => Some(m.ino()),
+                    Err(e) if known(&e) => None,
+                    Err(e) => return Err(e),
+                };
+                Ok(Any::Names(pair, NamesOp::Stat(at, seen)))
+            },
+            None,
+        );
+    }
+
+    fn synced_later(&mut self, file: File) {
+        if self.options.kills {
+            self.through.push(file);
+        }
+    }
+
+    /// What is done to names is synced through their directories, as they were open before.
+    fn open_dirs(&mut self, dirs: &[PathBuf]) {
+        if self.options.kills {
+            // All of them, or it is not synced.
+            let opened: io::Result<Vec<File>> = dirs.iter().map(File::open).collect();
+            self.through = opened.unwrap_or_default();
+        }
     }
 
     fn names(&mut self) {
         let pair = self.rng.random_range(0..2);
-        let paths = match pair {
-            0 => [self.dir.join("one/a"), self.dir.join("one/b")],
-            _ => [self.dir.join("one/x"), self.dir.join("two/y")],
-        };
+        let paths = self.pair(pair);
         let at = self.rng.random_range(0..2);
         let (path, other) = (&paths[at], &paths[1 - at]);
         let dirs = [path, other].map(|p| p.parent().unwrap_or(&self.dir).to_path_buf());
         let settle = |w: &Self| w.settle(dirs.iter().map(|d| &**d));
+        self.open_dirs(&dirs);
         match self.rng.random_range(0..6) {
             0 | 1 => self.note(
                 |w| {
@@ -402,42 +510,36 @@ impl Worker<'_> {
                 },
                 Some(Any::Names(pair, NamesOp::MaybeRename(at))),
             ),
-            _ => self.note(
-                |_| {
-                    let seen = match std::fs::symlink_metadata(path) {
-                        Ok(m) => Some(m.ino()),
-                        Err(e) if known(&e) => None,
-                        Err(e) => return Err(e),
-                    };
-                    Ok(Any::Names(pair, NamesOp::Stat(at, seen)))
-                },
-                None,
-            ),
+            _ => self.stat(pair, at, path),
         }
     }
 
     fn log(&mut self) {
         let path = self.dir.join("log");
-        let add = self.rng.random_bool(0.5).then(|| self.next.fetch_add(1, Ordering::Relaxed));
-        let unknown = add.map(|v| Any::Log(LogOp::MaybeAppend(v)));
+        let add = self.rng.random_bool(0.5).then(|| self.value());
+        let Some(v) = add else { return self.read_log() };
         self.note(
-            |w| match add {
-                Some(v) => {
-                    let file = w.open(&path, false, true)?;
-                    io::Write::write_all(&mut &file, &v.to_le_bytes())?;
-                    if w.options.sync {
-                        file.sync_data()?;
-                    }
-                    Ok(Any::Log(LogOp::Append(v)))
+            |w| {
+                let file = w.open(&path, false, true)?;
+                io::Write::write_all(&mut &file, &v.to_le_bytes())?;
+                if w.options.sync {
+                    file.sync_data()?;
                 }
-                None => {
-                    let all = std::fs::read(&path)?;
-                    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
-                    Ok(Any::Log(LogOp::Read(all.chunks_exact(8).map(word).collect())))
-                }
+                w.synced_later(file);
+                Ok(Any::Log(LogOp::Append(v)))
             },
-            unknown,
+            Some(Any::Log(LogOp::MaybeAppend(v))),
         );
+    }
+
+    fn read_log(&mut self) {
+        let path = self.dir.join("log");
+        let word = |b: &[u8]| u64::from_le_bytes(b.try_into().unwrap_or_default());
+        let read = |_: &mut Self| {
+            let all = std::fs::read(&path)?;
+            Ok(Any::Log(LogOp::Read(all.chunks_exact(8).map(word).collect())))
+        };
+        self.note(read, None);
     }
 }
 

@@ -1,17 +1,19 @@
 //! The objects whose histories are checked: what their operations may answer.
 
+use super::crash::Redo;
 use super::linear::Object;
 use std::fmt::{self, Debug, Formatter};
 
 /// Parts of the workload that can be left out by name.
-pub const FEATURES: &[&str] = &["bytes", "same-page", "kept", "mapped", "mode", "names", "append"];
+pub const FEATURES: &[&str] =
+    &["bytes", "same-page", "kept", "mapped", "mode", "names", "append", "made"];
 
 /// A value that is set and got: bytes in a file, the mode of a file.
 pub struct Register {
     pub start: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterOp {
     Set(u64),
     /// Set, but whether it happened is not known.
@@ -29,9 +31,23 @@ impl Object for Register {
 
     fn step(&self, state: &u64, op: &RegisterOp) -> Vec<u64> {
         match op {
-            RegisterOp::Set(v) | RegisterOp::MaybeSet(v) => vec![*v],
+            RegisterOp::Set(v) => vec![*v],
+            RegisterOp::MaybeSet(v) => vec![*v, *state],
             RegisterOp::Get(v) if v == state => vec![*v],
             RegisterOp::Get(_) => vec![],
+        }
+    }
+}
+
+impl Redo for Register {
+    fn changes(&self, op: &RegisterOp) -> bool {
+        matches!(op, RegisterOp::Set(_))
+    }
+
+    fn redo(&self, state: &u64, op: &RegisterOp) -> u64 {
+        match op {
+            RegisterOp::Set(v) | RegisterOp::MaybeSet(v) => *v,
+            RegisterOp::Get(_) => *state,
         }
     }
 }
@@ -40,7 +56,7 @@ impl Object for Register {
 /// (the inode number the creator saw; 0: a file whose creation was not answered).
 pub struct Names;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NamesOp {
     /// Exclusive creation: the new file, or none where the name was taken.
     Create(usize, Option<u64>),
@@ -100,6 +116,27 @@ impl Object for Names {
     }
 }
 
+impl Redo for Names {
+    fn changes(&self, op: &NamesOp) -> bool {
+        use NamesOp::{Create, Rename, Unlink};
+        matches!(op, Create(_, Some(_)) | Unlink(_, true) | Rename(_, true))
+    }
+
+    fn redo(&self, state: &Pair, op: &NamesOp) -> Pair {
+        let mut pair = *state;
+        match *op {
+            NamesOp::Create(at, Some(id)) => pair[at] = pair[at].or(Some(id)),
+            NamesOp::MaybeCreate(at) => pair[at] = pair[at].or(Some(0)),
+            NamesOp::Unlink(at, _) | NamesOp::MaybeUnlink(at) => pair[at] = None,
+            NamesOp::Rename(from, true) | NamesOp::MaybeRename(from) if pair[from].is_some() => {
+                pair[1 - from] = pair[from].take();
+            }
+            _ => {}
+        }
+        pair
+    }
+}
+
 /// A file that is only appended to, record by record.
 #[derive(Default)]
 pub struct Log {
@@ -115,9 +152,15 @@ impl Log {
         let longest = ops.into_iter().filter_map(read).max_by_key(|all| all.len());
         Log { longest: longest.cloned().unwrap_or_default() }
     }
+
+    fn longer(&self, state: &[u64], v: u64) -> Option<Vec<u64>> {
+        let longer: Vec<u64> = state.iter().copied().chain([v]).collect();
+        let both = longer.len().min(self.longest.len());
+        (longer[..both] == self.longest[..both]).then_some(longer)
+    }
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum LogOp {
     Append(u64),
     MaybeAppend(u64),
@@ -151,14 +194,34 @@ impl Object for Log {
 
     fn step(&self, state: &Vec<u64>, op: &LogOp) -> Vec<Vec<u64>> {
         match op {
-            LogOp::Append(v) | LogOp::MaybeAppend(v) => {
-                let mut longer = state.clone();
-                longer.push(*v);
-                let both = longer.len().min(self.longest.len());
-                if longer[..both] == self.longest[..both] { vec![longer] } else { vec![] }
+            LogOp::Append(v) => self.longer(state, *v).into_iter().collect(),
+            LogOp::MaybeAppend(v) => {
+                self.longer(state, *v).into_iter().chain([state.clone()]).collect()
             }
             LogOp::Read(all) if all == state => vec![state.clone()],
             LogOp::Read(_) => vec![],
         }
+    }
+}
+
+impl Redo for Log {
+    fn changes(&self, op: &LogOp) -> bool {
+        matches!(op, LogOp::Append(_))
+    }
+
+    fn redo(&self, state: &Vec<u64>, op: &LogOp) -> Vec<u64> {
+        let mut longer = state.clone();
+        if let LogOp::Append(v) | LogOp::MaybeAppend(v) = op {
+            longer.push(*v);
+        }
+        longer
+    }
+
+    /// Bytes that a client gathered have their place: what others appended in front of them, and was lost,
+    /// is a hole then, records of zeros.
+    fn redo_there(&self, state: &Vec<u64>, before: &Vec<u64>, op: &LogOp) -> Vec<u64> {
+        let mut padded = state.clone();
+        padded.resize(state.len().max(before.len()), 0);
+        self.redo(&padded, op)
     }
 }

@@ -131,3 +131,182 @@ fn made_histories() {
         assert!(!fits(&r, &all), "round {round}");
     }
 }
+
+mod kills {
+    use super::super::crash::{CrashOp, Mortal, Redo};
+    use super::super::drive::{Any, Noted, Thing};
+    use super::super::kills::{Window, among_kills, number};
+    use super::*;
+    use CrashOp::{Done, Killed, Synced};
+    use std::hash::Hash;
+
+    fn mortal<O: Redo>(object: &O, all: &[(u64, u64, CrashOp<O::Op>)]) -> bool
+    where
+        O::Op: Clone + Eq + Hash,
+    {
+        fits(&Mortal::of(object, all.iter().map(|(.., op)| op)), all)
+    }
+
+    /// One after the other.
+    fn in_order<O: Redo>(object: &O, ops: &[CrashOp<O::Op>]) -> bool
+    where
+        O::Op: Clone + Eq + Hash,
+    {
+        let at = |n: usize| n as u64 * 10;
+        let all: Vec<_> =
+            ops.iter().enumerate().map(|(n, op)| (at(n) + 1, at(n) + 2, op.clone())).collect();
+        mortal(object, &all)
+    }
+
+    const R: Register = Register { start: 0 };
+
+    fn set(v: u64) -> CrashOp<RegisterOp> {
+        Done(v, RegisterOp::Set(v))
+    }
+
+    fn get(v: u64) -> CrashOp<RegisterOp> {
+        Done(1000 + v, RegisterOp::Get(v))
+    }
+
+    #[test]
+    fn what_was_not_synced_may_be_lost_and_what_was_may_not() {
+        assert!(in_order(&R, &[set(1), get(1), Killed, get(1)]));
+        assert!(in_order(&R, &[set(1), get(1), Killed, get(0)]), "others had seen it");
+        assert!(in_order(&R, &[set(1), Synced(1), Killed, get(1)]));
+        assert!(!in_order(&R, &[set(1), Synced(1), Killed, get(0)]), "a lost synced write");
+        assert!(
+            !in_order(&R, &[set(1), set(2), Synced(2), Killed, get(1)]),
+            "also of those in front"
+        );
+        assert!(!in_order(&R, &[set(1), get(0)]), "nothing is lost without a kill");
+        assert!(!in_order(&R, &[set(1), Killed, get(7)]), "a value nobody wrote");
+    }
+
+    #[test]
+    fn what_was_lost_stays_lost() {
+        assert!(!in_order(&R, &[set(1), Killed, get(0), get(1)]), "a resurrected value");
+        assert!(!in_order(&R, &[set(1), Killed, get(0), Killed, get(1)]), "nor by another kill");
+        assert!(!in_order(&R, &[set(1), Killed, get(1), get(0)]), "nor is it lost later");
+        assert!(
+            in_order(&R, &[set(1), Killed, get(1), Killed, get(0)]),
+            "kept by who had not sent it"
+        );
+    }
+
+    /// As when one client has heard of the loss and the other goes on believing.
+    #[test]
+    fn clients_agree_from_the_moment_they_are_back() {
+        let seen = |b: u64| [(1, 2, set(1)), (3, 4, Killed), (5, 9, get(1)), (10, 12, get(b))];
+        assert!(mortal(&R, &seen(1)));
+        assert!(!mortal(&R, &seen(0)), "they disagree");
+    }
+
+    #[test]
+    fn a_sync_that_returns_after_a_loss_must_tell_of_it() {
+        let all = [(1, 2, set(1)), (3, 20, Synced(1)), (4, 5, Killed), (21, 22, get(0))];
+        assert!(!mortal(&R, &all), "it returned, and the write is lost");
+        let told = [(1, 2, set(1)), (4, 5, Killed), (21, 22, get(0))];
+        assert!(mortal(&R, &told), "it failed");
+        let kept = [(1, 2, set(1)), (3, 20, Synced(1)), (4, 5, Killed), (21, 22, get(1))];
+        assert!(mortal(&R, &kept));
+    }
+
+    #[test]
+    fn a_beginning_is_left_and_perhaps_an_end_done_again() {
+        let append = |v| Done(v, LogOp::Append(v));
+        let read = |all: &[u64]| Done(99, LogOp::Read(all.to_vec()));
+        let after = |ops: &[CrashOp<LogOp>], all: &[u64]| {
+            let ops: Vec<_> = ops.iter().cloned().chain([Killed, read(all)]).collect();
+            in_order(&Log::default(), &ops)
+        };
+        let three = [append(1), append(2), append(3)];
+        for left in [&[1, 2, 3][..], &[1, 2], &[1], &[], &[1, 3], &[2, 3], &[3]] {
+            assert!(after(&three, left), "{left:?}");
+        }
+        assert!(!after(&three, &[2]), "neither a beginning nor an end");
+        assert!(!after(&three, &[2, 1, 3]) && !after(&three, &[1, 3, 2]), "another order");
+        let synced = [append(1), append(2), Synced(1), append(3)];
+        assert!(after(&synced, &[1]) && after(&synced, &[1, 3]) && !after(&synced, &[2, 3]));
+    }
+
+    #[test]
+    fn what_lies_behind_lost_bytes_stays_where_it_was() {
+        let append = |v| Done(v, LogOp::Append(v));
+        let after = |ops: &[CrashOp<LogOp>], all: &[u64]| {
+            let read = Done(99, LogOp::Read(all.to_vec()));
+            let ops: Vec<_> = ops.iter().cloned().chain([Killed, read]).collect();
+            in_order(&Log::default(), &ops)
+        };
+        let four = [append(1), append(2), append(3), append(4)];
+        for left in [&[1, 0, 3, 4][..], &[1, 0, 0, 4], &[0, 0, 0, 4], &[0, 2, 3, 4]] {
+            assert!(after(&four, left), "{left:?}");
+        }
+        for left in [&[1, 0, 3][..], &[1, 0, 4], &[1, 2, 0], &[1, 0, 3, 0], &[1, 0, 0, 3]] {
+            assert!(!after(&four, left), "{left:?}");
+        }
+        let synced = [append(1), append(2), Synced(2), append(3)];
+        assert!(after(&synced, &[1, 2, 3]) && !after(&synced, &[0, 2, 3]), "a synced record");
+    }
+
+    #[test]
+    fn names_go_back_together() {
+        use NamesOp::{Create, Rename, Stat};
+        let ops = |a: Option<u64>, b: Option<u64>| {
+            [
+                Done(1, Create(0, Some(8))),
+                Synced(1),
+                Done(2, Rename(0, true)),
+                Killed,
+                Done(3, Stat(0, a)),
+                Done(4, Stat(1, b)),
+            ]
+        };
+        assert!(in_order(&Names, &ops(Some(8), None)) && in_order(&Names, &ops(None, Some(8))));
+        assert!(!in_order(&Names, &ops(None, None)), "between the two names");
+        assert!(!in_order(&Names, &ops(Some(8), Some(8))), "under both");
+    }
+
+    /// What is made of what the workers noted: (call, return, known, operation).
+    fn made(noted: &[(u64, u64, bool, Any)]) -> Vec<Entry<CrashOp<RegisterOp>>> {
+        let who = Who::default();
+        let noted = noted.iter().map(|(call, returned, known, op)| Noted {
+            entry: Entry { who, call: *call, back: known.then_some(*returned), op: op.clone() },
+            number: number(who, *call),
+            returned: *returned,
+        });
+        let of = |any: &Any| match any {
+            Any::Register(_, op) => Some(op.clone()),
+            _ => None,
+        };
+        let windows = [Window { start: 100, end: 200 }];
+        among_kills(&noted.collect(), &windows, Thing::Register(0), of)
+    }
+
+    #[test]
+    fn what_met_a_kill_is_in_doubt_until_all_are_back() {
+        use RegisterOp::{Get, MaybeSet, Set};
+        let register = |op| Any::Register(0, op);
+        let synced = |call| Any::Synced(Thing::Register(0), number(Who::default(), call));
+        let all = made(&[
+            (10, 20, true, register(Set(1))),
+            (30, 110, true, synced(10)),
+            (90, 120, true, register(Set(2))),
+            (130, 140, true, synced(90)),
+            (150, 160, true, register(Get(7))),
+            (170, 250, false, register(MaybeSet(3))),
+            (260, 270, true, register(Get(1))),
+        ]);
+        let told: Vec<_> = all.iter().map(|e| (e.call, e.back, e.op.clone())).collect();
+        let n = |call| number(Who::default(), call);
+        let wanted = [
+            (100, Some(200), format!("{:?}", CrashOp::<RegisterOp>::Killed)),
+            (10, Some(20), format!("{:?}", Done(n(10), Set(1)))),
+            (30, Some(110), format!("{:?}", CrashOp::<RegisterOp>::Synced(n(10)))),
+            (90, Some(200), format!("{:?}", Done(n(90), MaybeSet(2)))),
+            (170, Some(250), format!("{:?}", Done(n(170), MaybeSet(3)))),
+            (260, Some(270), format!("{:?}", Done(n(260), Get(1)))),
+        ];
+        let told: Vec<_> = told.into_iter().map(|(c, b, op)| (c, b, format!("{op:?}"))).collect();
+        assert_eq!(told, wanted);
+    }
+}

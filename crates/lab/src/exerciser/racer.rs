@@ -6,6 +6,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rustix::fs::{self as rfs, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::ffi::CString;
 
 /// What a race between names can give a caller who may do everything.
@@ -42,11 +43,13 @@ pub(crate) fn run(context: &mut Context) -> Tried {
         let (a, b) = (name(), name());
         let kind = context.rng.random_range(0..22);
         let number = context.rng.random_range(0..SIZE);
-        match step(kind, &a, &b, number) {
+        let opened = Cell::new(false);
+        match step(kind, &a, &b, number, &opened) {
             // Another mount replaced a name twice while it was looked up, see docs/semantics.md.
             Err(Errno::STALE) if context.task.several_mounts => {}
             Err(e) if !EXPECTED.contains(&e) => {
-                return Err(Fault(format!("operation {kind} on {a:?}, {b:?}: {e}")));
+                let when = if opened.get() { " once it was open" } else { "" };
+                return Err(Fault(format!("operation {kind} on {a:?}, {b:?}{when}: {e}")));
             }
             _ => {}
         }
@@ -54,10 +57,18 @@ pub(crate) fn run(context: &mut Context) -> Tried {
     Ok(())
 }
 
-fn step(kind: u32, a: &CString, b: &CString, number: u64) -> Result<(), Errno> {
+fn step(
+    kind: u32,
+    a: &CString,
+    b: &CString,
+    number: u64,
+    opened: &Cell<bool>,
+) -> Result<(), Errno> {
     let open = |flags: OFlags| {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rfs::openat(CWD, a, flags, Mode::from_raw_mode(0o644))
+        let file = rfs::openat(CWD, a, flags, Mode::from_raw_mode(0o644))?;
+        opened.set(true);
+        Ok::<_, Errno>(file)
     };
     let data = [number as u8; 3000];
     match kind {
