@@ -4,10 +4,10 @@
 use crate::copies::{look, world};
 use crate::cx::Cx;
 use crate::plan::{Check, Need};
-use crate::proc::{Cmd, Out};
+use crate::proc::{Cmd, Out, Running};
 use crate::random::Random;
 use crate::ranks::{self, Hosts};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -40,6 +40,10 @@ const WORDS: &[&str] = &["-a", "--split-size=256K", "--threads=2", "--verify", "
 const IDLE_MOST: f64 = 0.3;
 /// How long it is looked at.
 const IDLE: Duration = Duration::from_secs(3);
+/// How often a rank is stopped until one was at work then; and how many seconds mpirun may take to end although
+/// one is stopped: rank 0 waits 20 for it while MPI ends (docs/mcp-mpi.md).
+const STOPS: u32 = 6;
+const END_WITHOUT: u64 = 30;
 
 fn run(cx: &Cx) -> Result<()> {
     cx.case("without MPI it is refused by name", || refused(cx));
@@ -195,9 +199,10 @@ impl Place<'_> {
         self.clear("other")
     }
 
-    /// Starts a copy and gives a worker this signal somewhere in it; what mpirun ended with.
-    fn signalled(&self, job: Cmd, signal: Signal, pause: Duration) -> Result<Option<i32>> {
+    /// Starts a copy and gives a worker this signal somewhere in it.
+    fn signalled(&self, job: Cmd, signal: Signal, pause: Duration) -> Result<Hit> {
         let log = self.cx.scratch().join("mpirun.log");
+        let _ = std::fs::remove_file(&log);
         let mut job = job.start(&log)?;
         let victim = ranks::all_running(self.cx)?[2].1;
         let (begun, end) = (self.root.join("hit/w1"), Instant::now() + Duration::from_secs(20));
@@ -206,31 +211,35 @@ impl Place<'_> {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(pause);
-        let pid = Pid::from_raw(victim).context("no pid")?;
+        let victim = Pid::from_raw(victim).context("no pid")?;
         // It may have ended by now: then nothing is tried, and nothing is wrong.
-        let _ = kill_process(pid, signal);
-        let status = job.wait(ranks::RUN_LIMIT)?.context("it does not end")?;
-        ranks::gone(self.cx)?;
-        Ok(status.code())
+        let _ = kill_process(victim, signal);
+        Ok(Hit { job, victim, log })
     }
 
     /// On four hosts, and every other time on one.
     fn killed(&self, round: u64) -> Result<()> {
         let pause = Duration::from_millis(Random::new(self.cx.seed() + round).below(250));
+        // Left by a case that failed it would have been begun before it begins.
+        self.clear("hit")?;
         let words = self.words(&["--resume=journal"], "hit");
         let hosts = if round.is_multiple_of(2) { Some(Hosts::lay(self.cx, None)?) } else { None };
         let job = || match &hosts {
             Some(hosts) => hosts.mpirun(&words).cwd(&self.root),
             None => self.mpirun(&words),
         };
-        let code = self.signalled(job(), Signal::KILL, pause)?;
+        let code = self.signalled(job(), Signal::KILL, pause)?.end(self.cx)?;
         let short = self.whole_or_short()?;
         ensure!(code != Some(0) || short == 0, "{short} files are not there, and the code is 0");
         let on = if hosts.is_some() { "four hosts" } else { "one host" };
         self.cx.note(format!(
             "on {on}, killed after {pause:?}: code {code:?}, {short} files not there"
         ));
-        if code != Some(0) {
+        // Killed when all was done but its own end; the same command again would be a second copy, into the
+        // first one, as with cp.
+        let over = !self.root.join("journal").exists();
+        ensure!(!over || short == 0, "{short} files are not there, and neither is the journal");
+        if code != Some(0) && !over {
             // The same command again finishes.
             job().ok()?;
         }
@@ -239,16 +248,29 @@ impl Place<'_> {
         self.clear("hit")
     }
 
+    /// Until one was stopped while it had work; what is stopped later keeps mpirun waiting, by MPI's own end.
     fn stopped(&self) -> Result<()> {
-        let pause = Duration::from_millis(100);
-        let job = self.mpirun(&self.words(&["--mpi-timeout=1"], "hit"));
-        self.signalled(job, Signal::STOP, pause)?;
-        let short = self.whole_or_short()?;
-        ensure!(
-            short == 0,
-            "{short} files are not there: nobody else did what the stopped one had"
-        );
-        self.clear("hit")
+        for n in 0..STOPS {
+            self.clear("hit")?;
+            let job = self.mpirun(&self.words(&["--mpi-timeout=1"], "hit"));
+            let mut hit = self.signalled(job, Signal::STOP, Duration::from_millis(10) * n)?;
+            let alone = hit.job.wait(END_WITHOUT)?.is_some();
+            let short = self.whole_or_short()?;
+            ensure!(
+                short == 0,
+                "{short} files are not there: nobody else did what the stopped one had"
+            );
+            let _ = kill_process(hit.victim, Signal::CONT);
+            let said = std::fs::read_to_string(&hit.log)?;
+            hit.end(self.cx)?;
+            let at_work = said.contains("what it had is given out again");
+            self.cx.note(format!("stopped at work: {at_work}; mpirun ended without it: {alone}"));
+            if at_work {
+                ensure!(alone, "mpirun waits for a rank whose work was given out again");
+                return self.clear("hit");
+            }
+        }
+        bail!("no rank was at work when it was stopped, in {STOPS} tries")
     }
 
     /// Files that are not complete, none of which may look so.
@@ -305,6 +327,22 @@ impl Place<'_> {
         self.cx.note(format!("a rank without work takes {most:.3} of a processor"));
         ensure!(most < IDLE_MOST, "ranks without work take {shares:?} of a processor");
         ranks::gone(self.cx)
+    }
+}
+
+/// A copy one of whose ranks got a signal.
+struct Hit {
+    job: Running,
+    victim: Pid,
+    log: PathBuf,
+}
+
+impl Hit {
+    /// What mpirun ends with, and that nothing is left of it.
+    fn end(mut self, cx: &Cx) -> Result<Option<i32>> {
+        let status = self.job.wait(ranks::RUN_LIMIT)?.context("it does not end")?;
+        ranks::gone(cx)?;
+        Ok(status.code())
     }
 }
 
