@@ -96,15 +96,16 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Takes a request into account; where the one who asks nearly everything runs, if there is one.
-    fn request(&self, thread: u32, other: bool, places: &dyn Places) -> Option<usize> {
+    /// Takes a request into account; where the one who asks nearly everything runs, if there is one. `looks`: it may
+    /// be looked for.
+    fn request(&self, thread: u32, other: bool, looks: bool, places: &dyn Places) -> Option<usize> {
         if !self.streak.request(thread, other) {
             self.place.store(0, Relaxed);
             return None;
         }
         let known = self.place.load(Relaxed);
-        if known > 0 && self.unseen.fetch_add(1, Relaxed) < LOOK {
-            return Some(known - 1);
+        if known > 0 && self.unseen.fetch_add(1, Relaxed) < LOOK || !looks {
+            return known.checked_sub(1);
         }
         self.unseen.store(0, Relaxed);
         let found = places.of(self.streak.thread.load(Relaxed));
@@ -115,6 +116,22 @@ impl Asker {
         }
         found
     }
+}
+
+/// Whether a request may come from within execve(2), where it closes files and asks whether the program may be read. Linux
+/// lets nobody read `/proc/PID/stat` of that process meanwhile (seen with 6.18): who is to answer would wait for himself.
+fn comes_from_exec(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        op::FLUSH
+            | op::GETATTR
+            | op::STATX
+            | op::ACCESS
+            | op::GETXATTR
+            | op::LISTXATTR
+            | op::SETLK
+            | op::SETLKW
+    )
 }
 
 /// One reader's place.
@@ -145,7 +162,8 @@ impl<'a> Near<'a> {
                 .is_ok_and(|io| io.size >= LARGE || io.flags & libc::O_DIRECT as u32 != 0),
             _ => header.len >= LARGE,
         };
-        let place = self.asker.request(header.pid, large, places);
+        let looks = !comes_from_exec(header.opcode);
+        let place = self.asker.request(header.pid, large, looks, places);
         if place == self.pinned {
             return;
         }

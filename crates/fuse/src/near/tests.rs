@@ -53,7 +53,7 @@ fn io(opcode: u32, thread: u32, size: u32, flags: i32) -> Vec<u8> {
 
 fn ask(near: &mut Near<'_>, thread: u32, times: u32) {
     for _ in 0..times {
-        near.request(&message(op::GETATTR, thread, &[0; 16]));
+        near.request(&message(op::LOOKUP, thread, b"name\0"));
     }
 }
 
@@ -143,4 +143,22 @@ fn the_last_cpu_is_the_39th_field() {
     let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let cpus = rustix::thread::sched_getaffinity(None).unwrap();
     assert!(cpus.is_set(last_cpu(&own).unwrap()));
+}
+
+#[test]
+fn nobody_is_looked_for_by_what_may_come_from_within_an_execve() {
+    let (asker, board) = (Asker::default(), Board::default());
+    board.threads.borrow_mut().insert(7, 3);
+    let mut near = Near::new(&asker, Some(&board));
+    for _ in 0..10 * MOST {
+        near.request(&message(op::FLUSH, 7, &[0; 24]));
+        near.request(&message(op::GETATTR, 7, &[0; 16]));
+    }
+    assert_eq!((board.looks.get(), board.here.get()), (0, None));
+    ask(&mut near, 7, 1);
+    assert_eq!((board.looks.get(), board.here.get()), (1, Some(3)));
+    for _ in 0..10 * LOOK {
+        near.request(&message(op::FLUSH, 7, &[0; 24]));
+    }
+    assert_eq!((board.looks.get(), board.here.get()), (1, Some(3)), "it stays where it was");
 }

@@ -47,9 +47,10 @@ impl Ranks for Kernel {
     }
 
     fn wants_to_run(&self, thread: i32) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat"));
-        // The name before may hold anything.
-        stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" R")))
+        // Not `stat`: while a process executes another program, which may be what waits for us, Linux keeps who reads
+        // that waiting (seen with 6.18).
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
+        status.is_ok_and(|status| status.lines().any(|line| line.starts_with("State:\tR")))
     }
 }
 

@@ -135,3 +135,32 @@ fn a_killed_writer_is_let_go_twice() {
 fn a_killed_caller_of_flush_is_let_go() {
     killed_while(&["flush"]);
 }
+
+/// Who executes a program closes its files where Linux lets nobody read its `/proc/PID/stat`: who looks whether it is
+/// dying must not keep its answer back.
+#[test]
+fn a_caller_that_executes_a_program_is_answered_however_long_it_took() {
+    if !root() {
+        return;
+    }
+    let (seen, gate) = (Mutex::default(), Condvar::new());
+    let fs = Arc::new(Stuck { stuck: &["flush"], seen, gate });
+    let dir = tempfile::Builder::new().prefix("fuse-kernel-test-").tempdir().unwrap();
+    let mount = Mount::new(dir.path(), &options()).unwrap();
+    let session = Session::new(fs.clone(), mount, Config::default()).unwrap();
+    let (handle, running) = (session.handle(), session.spawn().unwrap());
+    // What perl opens is closed when it executes another program.
+    let run = "open(my $f, '+<', $ARGV[0]) or die; exec 'true'";
+    let mut perl = Command::new("perl");
+    let child = perl.arg("-e").arg(run).arg(dir.path().join("f")).spawn().unwrap();
+    let mut end = End(&fs, handle, child);
+    wait_for("the FLUSH", || fs.has_entered("flush"));
+    // Several looks of the watch.
+    std::thread::sleep(Duration::from_millis(1600));
+    fs.seen.lock().unwrap().open = true;
+    fs.gate.notify_all();
+    wait_for("the program's end", || end.2.try_wait().unwrap().is_some());
+    assert_eq!(fs.taken("flush"), Some(true));
+    drop(end);
+    running.join().unwrap();
+}
