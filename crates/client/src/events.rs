@@ -418,11 +418,14 @@ impl Core {
 
     /// Takes locks again with a restarted MDT.
     fn retake_locks(self: &Arc<Core>) {
+        self.locks.retake();
         for (fid, lock) in self.locks.all() {
+            self.options.pauses.point();
             let op = Op::Lock { fid, lock, wait: false };
             if let Err(e) = self.mdt.compound(&own_cred(), vec![op]).and_then(last) {
                 tracing::warn!(%fid, error = %e, "a lock is lost");
             }
         }
+        self.locks.retake();
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use proto::mds::{Cred, L_APPEND, LockDesc, Op, Res};
 use proto::{Errno, Fid};
 
@@ -29,6 +29,9 @@ type Key = (Fid, u8, u64);
 #[derive(Default)]
 pub(crate) struct LockTable {
     held: Mutex<BTreeMap<Key, Vec<LockDesc>>>,
+    /// Counts when locks begin to be taken again, and when that has ended: odd meanwhile.
+    retakes: Mutex<u64>,
+    retaken: Condvar,
 }
 
 impl LockTable {
@@ -44,6 +47,26 @@ impl LockTable {
         if !runs.is_empty() {
             held.insert(key, runs);
         }
+    }
+
+    /// All that is held is about to be taken again, or has been.
+    pub(crate) fn retake(&self) {
+        *self.retakes.lock() += 1;
+        self.retaken.notify_all();
+    }
+
+    /// To be taken before a lock is asked for or given back.
+    fn mark(&self) -> u64 {
+        *self.retakes.lock()
+    }
+
+    /// Whether no lock was taken again since that mark, once none is any more.
+    fn undisturbed(&self, mark: u64) -> bool {
+        let mut now = self.retakes.lock();
+        while *now % 2 == 1 {
+            self.retaken.wait(&mut now);
+        }
+        *now == mark
     }
 
     pub(crate) fn all(&self) -> Vec<(Fid, LockDesc)> {
@@ -179,13 +202,26 @@ impl Core {
         wait: bool,
         cancel: Option<&CancelToken>,
     ) -> Result<(), Errno> {
-        let answer = match self.mdt.one(cred, Op::Lock { fid, lock: lock.clone(), wait: false }) {
-            Ok(Res::Done {}) => Ok(()),
-            Ok(_) => Err(Errno::EPROTO),
-            Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, lock, cancel),
-            Err(e) => Err(e),
-        };
-        answer.map(|()| self.locks.note(fid, lock))
+        loop {
+            let mark = self.locks.mark();
+            match self.mdt.one(cred, Op::Lock { fid, lock: lock.clone(), wait: false }) {
+                Ok(Res::Done {}) => {}
+                Ok(_) => return Err(Errno::EPROTO),
+                Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, lock, cancel)?,
+                Err(e) => return Err(e),
+            }
+            self.options.pauses.point();
+            self.locks.note(fid, lock);
+            // A restarted MDT may have been told of the lock after it was given back, for ever then, or not of
+            // one that the MDT before it had granted.
+            if self.locks.undisturbed(mark) {
+                return Ok(());
+            }
+            if lock.kind != F_UNLCK {
+                // Noted again when it is granted again.
+                self.locks.note(fid, &LockDesc { kind: F_UNLCK, ..lock.clone() });
+            }
+        }
     }
 
     /// Waits at the MDT, as long as it takes.
@@ -229,6 +265,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use proto::mds::L_POSIX;
+
+    #[test]
+    fn what_is_taken_again_meanwhile_disturbs_who_asks_or_gives_back() {
+        let table = Arc::new(LockTable::default());
+        let mark = table.mark();
+        assert!(table.undisturbed(mark));
+        table.retake();
+        let (before, during) = (mark, table.mark());
+        let waits = [before, during].map(|mark| {
+            let table = table.clone();
+            std::thread::spawn(move || table.undisturbed(mark))
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(waits.iter().all(|w| !w.is_finished()), "it is not over");
+        table.retake();
+        assert!(waits.into_iter().all(|w| !w.join().unwrap()));
+        assert!(table.undisturbed(table.mark()));
+    }
 
     proptest! {
         /// Against an array of bytes, each with its lock.
