@@ -68,6 +68,7 @@ pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
 /// Attributes that were asked for, and how long they are valid.
 pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
+    caches.nodes.seen(caches.node(a.fid), a);
     AttrOut { attr: attr(caches, a), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
 }
 
@@ -81,6 +82,7 @@ pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
 pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
     let node = caches.node(a.fid);
     caches.nodes.told(node, a.kind());
+    caches.nodes.seen(node, a);
     caches.learn(a, mark);
     let ttl = caches.ttl(mark);
     Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr: attr(caches, a) }

@@ -65,7 +65,8 @@ impl PinstripeFs {
         if !flags.write && !self.posix_locks.load(Ordering::Relaxed) {
             bits |= open_flags::NOFLUSH;
         }
-        let fh = self.handles.add(file, asked)?;
+        let keeps_pages = bits & open_flags::DIRECT_IO == 0;
+        let fh = self.handles.add(file, asked, keeps_pages)?;
         Ok(Open { fh, flags: bits })
     }
 
@@ -145,13 +146,19 @@ impl PinstripeFs {
         self.put(&h, &w, append, data)
     }
 
+    /// What is appended goes where the file ends by then. The kernel's idea of the end knows only what this mount
+    /// has done since it asked last: while others were there, or came and went, they may have moved it.
     fn put(&self, h: &Handle, w: &WriteIn, append: bool, data: Data<'_>) -> Result<u32, Errno> {
-        // Alone, the kernel's idea of the end is right; else only the servers know it.
-        if append && !self.client.is_sole() {
-            let len = data.as_slice().len() as u32;
-            return h.file.append(data).map(|_| len).map_err(errno);
+        if !append {
+            return h.file.write(w.offset, data).map(|n| n as u32).map_err(errno);
         }
-        h.file.write(w.offset, data).map(|n| n as u32).map_err(errno)
+        let len = data.as_slice().len() as u32;
+        let at = h.file.append(data).map_err(errno)?;
+        if at != w.offset && h.keeps_pages {
+            // The kernel has put the bytes into pages of where it thought the end was.
+            self.pages.discard(self.caches.node(h.file.fid()));
+        }
+        Ok(len)
     }
 
     /// A write by somebody without the privilege takes set-uid, set-gid and file capabilities.
@@ -209,6 +216,7 @@ impl PinstripeFs {
             // Removed, but somebody holds it (a directory, a FIFO, by O_PATH): nobody else will
             // ever see it.
             Err(proto::Errno::ESTALE) => {
+                self.caches.nodes.gone(node);
                 let attr = self.caches.nodes.change(node, |a| apply(a, &set));
                 Ok((attr.ok_or_else(|| self.lost(req, proto::Errno::ESTALE))?, mark))
             }
@@ -222,20 +230,20 @@ impl PinstripeFs {
         let flushed = h.file.flush().map_err(errno);
         // The last close, which comes later, must not end locks this owner takes anew meanwhile.
         h.owners.lock().retain(|o| *o != owner);
-        if self.owners.forget(h.file.fid(), owner) {
-            self.drop_posix(&cred(req), &h, owner);
-        }
+        self.drop_posix(&cred(req), &h, owner, false);
         flushed
     }
 
     pub(crate) fn release_file(&self, req: &Request, r: ReleaseIn) {
-        let Some(h) = self.handles.remove(r.fh) else { return };
-        if let Some(owner) = r.lock_owner.filter(|_| r.flock_unlock) {
-            self.drop_flock(&cred(req), &h, owner);
+        let Ok(h) = self.handles.get(r.fh) else { return };
+        if r.flock_unlock {
+            self.drop_flock(&cred(req), &h);
         }
         for owner in std::mem::take(&mut *h.owners.lock()) {
-            self.drop_posix(&cred(req), &h, owner);
+            self.drop_posix(&cred(req), &h, owner, true);
         }
+        // Not before its locks are free: others wait until it is gone.
+        self.handles.remove(r.fh);
         h.file.release();
     }
 

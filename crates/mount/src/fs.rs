@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use client::Client;
 use fuse::*;
@@ -16,13 +17,16 @@ use crate::convert::{
 };
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
-use crate::locks::{Owners, Waits, note_owner};
+use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
 /// Block size shown by statfs, bytes.
 const BLOCK: u64 = 4096;
+
+/// How long an unmount waits until what was written is stored.
+const UNMOUNT_WAIT: Duration = Duration::from_secs(60);
 
 /// A mounted file system.
 pub struct PinstripeFs {
@@ -93,12 +97,12 @@ impl PinstripeFs {
         }
     }
 
-    /// Attributes, also of what was removed here and is still held.
+    /// Attributes, also of what was removed and is still held.
     pub(crate) fn stat(&self, req: &Request, node: u64) -> Result<proto::Attr> {
         match self.client.getattr(&cred(req), self.caches.fid(node)) {
             Ok(a) => Ok(a),
             Err(proto::Errno::ESTALE) => {
-                self.caches.nodes.last(node).ok_or_else(|| self.lost(req, proto::Errno::ESTALE))
+                self.caches.nodes.gone(node).ok_or_else(|| self.lost(req, proto::Errno::ESTALE))
             }
             Err(e) => Err(errno(e)),
         }
@@ -327,6 +331,29 @@ impl Filesystem for PinstripeFs {
         reply.send(self.client.fsync_dir(self.caches.fid(nodeid)).map_err(errno));
     }
 
+    /// umount(2) returns when this does: what was done here is durable then, as on a local file system, or servers have
+    /// not answered for [`UNMOUNT_WAIT`].
+    fn destroy(&self) {
+        let (client, (tell, told)) = (self.client.clone(), std::sync::mpsc::channel());
+        let store = move || {
+            // Whoever listened has waited long enough.
+            let _ = tell.send(client.sync_all());
+        };
+        if let Err(error) = std::thread::Builder::new().name("unmount".into()).spawn(store) {
+            tracing::error!(%error, "no thread to store what was written before the unmount");
+            return;
+        }
+        match told.recv_timeout(UNMOUNT_WAIT) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "some of what was written could not be stored")
+            }
+            Err(_) => tracing::warn!(
+                "unmounted before all that was written is stored: servers do not answer"
+            ),
+        }
+    }
+
     fn statfs(&self, _req: &Request, _nodeid: u64, reply: Reply<Statfs>) {
         let space = self.client.statfs().map_err(errno);
         reply.send(space.map(|s| Statfs {
@@ -375,13 +402,6 @@ impl Filesystem for PinstripeFs {
     }
 
     fn setlk(&self, req: &Request, nodeid: u64, lock: LockIn, reply: Reply<()>) {
-        if !lock.flock {
-            self.posix_locks.store(true, Ordering::Relaxed);
-            self.owners.note(self.caches.fid(nodeid), lock.owner);
-            if let Ok(h) = self.handles.get(lock.fh) {
-                note_owner(&h, lock.owner);
-            }
-        }
         self.set_lock(req, nodeid, lock, reply);
     }
 

@@ -1,7 +1,7 @@
 //! Open files by handle number.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
@@ -31,6 +31,12 @@ pub struct Handle {
     pub owners: Mutex<Vec<u64>>,
     /// A descriptor of it was closed and nothing written since: its RELEASE may be on its way.
     pub closing: AtomicBool,
+    /// What is read and written through it the kernel keeps in its pages.
+    pub keeps_pages: bool,
+    /// Tells it from all others of this mount, also closed ones: the kernel's number of an open file comes again.
+    pub serial: u64,
+    /// A lock was asked for through it.
+    pub locked: AtomicBool,
     /// Opened by execve(2).
     runs: bool,
 }
@@ -43,18 +49,25 @@ struct Table {
 
 /// All open files of a mount.
 #[derive(Default)]
-pub struct Handles(RwLock<Table>);
+pub struct Handles {
+    table: RwLock<Table>,
+    /// Of the next one.
+    serial: AtomicU64,
+}
 
 impl Handles {
     /// Keeps an open file, opened with the kernel's `flags`; its number.
-    pub fn add(&self, file: Arc<OpenFile>, flags: u32) -> Result<u64, Errno> {
+    pub fn add(&self, file: Arc<OpenFile>, flags: u32, keeps_pages: bool) -> Result<u64, Errno> {
         let handle = Some(Arc::new(Handle {
             file,
             owners: Mutex::default(),
             closing: AtomicBool::new(false),
+            keeps_pages,
+            locked: AtomicBool::new(false),
+            serial: self.serial.fetch_add(1, Ordering::Relaxed),
             runs: flags & OPENED_TO_RUN != 0,
         }));
-        let mut t = self.0.write();
+        let mut t = self.table.write();
         match t.free.pop() {
             Some(at) => {
                 t.slots[at] = handle;
@@ -70,7 +83,7 @@ impl Handles {
 
     /// An open file.
     pub fn get(&self, fh: u64) -> Result<Arc<Handle>, Errno> {
-        let t = self.0.read();
+        let t = self.table.read();
         t.slots.get(fh as usize).cloned().flatten().ok_or(Errno::new(libc::EBADF))
     }
 
@@ -85,12 +98,19 @@ impl Handles {
         self.outlasts(|h| h.runs && h.file.fid() == fid, |_| true)
     }
 
+    /// Waits for the RELEASE of files like `which` that were closed just now; whether there were such and all have ended.
+    pub fn settled(&self, which: impl Fn(&Handle) -> bool) -> bool {
+        let late = |h: &Handle| h.closing.load(Ordering::Relaxed) && which(h);
+        let any = self.table.read().slots.iter().flatten().any(|h| late(h));
+        any && !self.outlasts(late, |_| true)
+    }
+
     /// Whether a file like `which` is open; those in `doubt` only count when they outlast the wait.
     fn outlasts(&self, which: impl Fn(&Handle) -> bool, doubt: impl Fn(&Handle) -> bool) -> bool {
         let end = Instant::now() + LATE_RELEASE;
         loop {
             let (mut open, mut sure) = (false, false);
-            for h in self.0.read().slots.iter().flatten().filter(|h| which(h)) {
+            for h in self.table.read().slots.iter().flatten().filter(|h| which(h)) {
                 open = true;
                 sure |= !doubt(h);
             }
@@ -103,7 +123,7 @@ impl Handles {
 
     /// Lets go of an open file.
     pub fn remove(&self, fh: u64) -> Option<Arc<Handle>> {
-        let mut t = self.0.write();
+        let mut t = self.table.write();
         let handle = t.slots.get_mut(fh as usize)?.take();
         if handle.is_some() {
             t.free.push(fh as usize);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::CancelToken;
 use fuse::{Errno, FileLock, LockIn, Reply, Request};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use proto::Fid;
 use proto::mds::{Cred, L_FLOCK, L_POSIX, LockDesc};
 
@@ -23,48 +23,85 @@ const TO_END: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub struct Waits(AtomicUsize);
 
-/// Who has fcntl locks on which file: the close of any descriptor ends them (POSIX).
+/// An owner of fcntl locks on a file.
+struct Owner {
+    id: u64,
+    /// The open file it took one through last.
+    through: u64,
+    /// Its locks are being given back.
+    ending: bool,
+}
+
+/// Who has fcntl locks on which file: the close of any descriptor ends them (POSIX); those of an open file
+/// (`F_OFD_SETLK`) end with it. The kernel does not tell these two apart, and the owner of the second kind is the
+/// address of the open file: an open file whose RELEASE is on its way, and one that was opened since, may have
+/// the same. So an end takes nothing that was taken through a later open file, and nothing is taken while an end
+/// is under way.
 #[derive(Default)]
-pub struct Owners(Mutex<HashMap<Fid, Vec<u64>>>);
+pub struct Owners {
+    map: Mutex<HashMap<Fid, Vec<Owner>>>,
+    ended: Condvar,
+}
 
 impl Owners {
-    /// An owner may take a lock.
-    pub fn note(&self, fid: Fid, owner: u64) {
-        let mut map = self.0.lock();
-        let owners = map.entry(fid).or_default();
-        if !owners.contains(&owner) {
-            owners.push(owner);
+    /// An owner may take a lock through an open file. Waits while locks of the same owner are given back.
+    pub fn note(&self, fid: Fid, id: u64, through: u64) {
+        let mut map = self.map.lock();
+        loop {
+            let owners = map.entry(fid).or_default();
+            match owners.iter_mut().find(|o| o.id == id) {
+                Some(owner) if owner.ending => {}
+                Some(owner) => return owner.through = through,
+                None => return owners.push(Owner { id, through, ending: false }),
+            }
+            self.ended.wait(&mut map);
         }
     }
 
-    /// An owner closes the file; whether it may have locks.
-    pub fn forget(&self, fid: Fid, owner: u64) -> bool {
-        let mut map = self.0.lock();
-        let Some(owners) = map.get_mut(&fid) else { return false };
-        let before = owners.len();
-        owners.retain(|o| *o != owner);
-        let had = owners.len() < before;
-        if owners.is_empty() {
-            map.remove(&fid);
+    /// Through which open file an owner took a lock last.
+    fn last(&self, fid: Fid, id: u64) -> Option<u64> {
+        let map = self.map.lock();
+        map.get(&fid)?.iter().find(|o| o.id == id).map(|o| o.through)
+    }
+
+    /// An owner's locks are to be given back (`through`: only if it took the last one through this open file), by
+    /// this. Not where it has none.
+    fn end(&self, fid: Fid, id: u64, through: Option<u64>, give_back: impl FnOnce()) {
+        {
+            let mut map = self.map.lock();
+            let owner = map.get_mut(&fid).and_then(|all| all.iter_mut().find(|o| o.id == id));
+            match owner.filter(|o| !o.ending && through.is_none_or(|t| t == o.through)) {
+                Some(owner) => owner.ending = true,
+                None => return,
+            }
         }
-        had
+        give_back();
+        let mut map = self.map.lock();
+        if let Some(owners) = map.get_mut(&fid) {
+            owners.retain(|o| o.id != id);
+            if owners.is_empty() {
+                map.remove(&fid);
+            }
+        }
+        drop(map);
+        self.ended.notify_all();
     }
 }
 
-fn desc(l: &LockIn) -> LockDesc {
+fn desc(l: &LockIn, owner: u64) -> LockDesc {
     LockDesc {
         class: if l.flock { L_FLOCK } else { L_POSIX },
         kind: l.lock.kind as u8,
         start: l.lock.start,
         end: if l.lock.end >= TO_END { u64::MAX } else { l.lock.end },
-        owner: l.owner,
+        owner,
         pid: l.lock.pid,
     }
 }
 
 impl PinstripeFs {
     pub(crate) fn get_lock(&self, req: &Request, node: u64, l: LockIn) -> Result<FileLock, Errno> {
-        let found = self.client.getlk(&cred(req), self.caches.fid(node), desc(&l));
+        let found = self.client.getlk(&cred(req), self.caches.fid(node), desc(&l, l.owner));
         let none = FileLock { start: 0, end: 0, kind: libc::F_UNLCK, pid: 0 };
         Ok(found.map_err(errno)?.map_or(none, |f| FileLock {
             start: f.start,
@@ -74,10 +111,43 @@ impl PinstripeFs {
         }))
     }
 
+    /// The owner of a lock about to be taken: of flock(2) the open file by our own number, which is never used
+    /// again, of fcntl(2) the kernel's.
+    fn owner(&self, fid: Fid, l: &LockIn) -> Result<u64, Errno> {
+        let handle = self.handles.get(l.fh)?;
+        handle.locked.store(true, Ordering::Relaxed);
+        if l.flock {
+            return Ok(handle.serial);
+        }
+        self.posix_locks.store(true, Ordering::Relaxed);
+        // What an open file held that was closed just now ends with its RELEASE.
+        if let Some(before) = self.owners.last(fid, l.owner).filter(|last| *last != handle.serial) {
+            self.handles.settled(|h| h.serial == before);
+        }
+        self.owners.note(fid, l.owner, handle.serial);
+        let mut owners = handle.owners.lock();
+        if !owners.contains(&l.owner) {
+            owners.push(l.owner);
+        }
+        Ok(l.owner)
+    }
+
     pub(crate) fn set_lock(&self, req: &Request, node: u64, l: LockIn, reply: Reply<()>) {
-        let (fid, lock, cred) = (self.caches.fid(node), desc(&l), cred(req));
+        let (fid, cred) = (self.caches.fid(node), cred(req));
+        let lock = match self.owner(fid, &l) {
+            Ok(owner) => desc(&l, owner),
+            Err(e) => return reply.err(e),
+        };
         if !l.wait {
-            return reply.send(self.client.setlk(&cred, fid, lock, false, None).map_err(errno));
+            let try_it = || self.client.setlk(&cred, fid, lock.clone(), false, None);
+            let mut done = try_it();
+            // Of one who closed the file just now, perhaps.
+            if done == Err(proto::Errno::EAGAIN)
+                && self.handles.settled(|h| h.file.fid() == fid && h.locked.load(Ordering::Relaxed))
+            {
+                done = try_it();
+            }
+            return reply.send(done.map_err(errno));
         }
         if self.waits.0.fetch_add(1, Ordering::Relaxed) >= MAX_WAITS {
             self.waits.0.fetch_sub(1, Ordering::Relaxed);
@@ -102,40 +172,78 @@ impl PinstripeFs {
         }
     }
 
-    /// The owner closed the file: its fcntl locks go (POSIX).
-    pub(crate) fn drop_posix(&self, cred: &Cred, handle: &Handle, owner: u64) {
-        let all = LockDesc {
-            class: L_POSIX,
-            kind: libc::F_UNLCK as u8,
-            start: 0,
-            end: u64::MAX,
-            owner,
-            pid: 0,
-        };
-        if let Err(e) = self.client.setlk(cred, handle.file.fid(), all, false, None) {
-            tracing::debug!(error = %e, "cannot give back locks");
-        }
+    /// The owner closed the file, or (`last`) this was the last descriptor of the open file it took locks through:
+    /// its fcntl locks go.
+    pub(crate) fn drop_posix(&self, cred: &Cred, handle: &Handle, owner: u64, last: bool) {
+        let fid = handle.file.fid();
+        self.owners.end(fid, owner, last.then_some(handle.serial), || {
+            self.give_back(cred, handle, L_POSIX, owner);
+        });
     }
 
-    pub(crate) fn drop_flock(&self, cred: &Cred, handle: &Handle, owner: u64) {
-        let all = LockDesc {
-            class: L_FLOCK,
-            kind: libc::F_UNLCK as u8,
-            start: 0,
-            end: u64::MAX,
-            owner,
-            pid: 0,
-        };
+    pub(crate) fn drop_flock(&self, cred: &Cred, handle: &Handle) {
+        self.give_back(cred, handle, L_FLOCK, handle.serial);
+    }
+
+    fn give_back(&self, cred: &Cred, handle: &Handle, class: u8, owner: u64) {
+        let kind = libc::F_UNLCK as u8;
+        let all = LockDesc { class, kind, start: 0, end: u64::MAX, owner, pid: 0 };
         if let Err(e) = self.client.setlk(cred, handle.file.fid(), all, false, None) {
-            tracing::debug!(error = %e, "cannot give back a flock");
+            tracing::debug!(error = %e, class, "cannot give back locks");
         }
     }
 }
 
-/// Remembers who took locks through a handle.
-pub(crate) fn note_owner(h: &Handle, owner: u64) {
-    let mut owners = h.owners.lock();
-    if !owners.contains(&owner) {
-        owners.push(owner);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    const F: Fid = Fid { seq: 3, oid: 1, ver: 0 };
+
+    fn ends(owners: &Owners, id: u64, through: Option<u64>) -> bool {
+        let ended = Cell::new(false);
+        owners.end(F, id, through, || ended.set(true));
+        ended.get()
+    }
+
+    /// The RELEASE of an open file comes after another was opened at the same address.
+    #[test]
+    fn a_late_end_takes_nothing_from_a_later_open_file() {
+        let owners = Owners::default();
+        owners.note(F, 7, 1);
+        assert_eq!(owners.last(F, 7), Some(1));
+        owners.note(F, 7, 2);
+        assert!(!ends(&owners, 7, Some(1)), "the later one has it");
+        assert!(ends(&owners, 7, Some(2)) && !ends(&owners, 7, Some(2)));
+        assert_eq!(owners.last(F, 7), None);
+    }
+
+    /// The close of any descriptor ends what a process has (POSIX).
+    #[test]
+    fn a_close_ends_what_was_taken_through_other_open_files() {
+        let owners = Owners::default();
+        owners.note(F, 7, 1);
+        owners.note(F, 7, 2);
+        owners.note(F, 8, 2);
+        assert!(ends(&owners, 7, None) && !ends(&owners, 7, None));
+        assert!(ends(&owners, 8, Some(2)), "another owner's are left");
+    }
+
+    #[test]
+    fn nothing_is_taken_while_an_end_is_under_way() {
+        let owners = Arc::new(Owners::default());
+        owners.note(F, 7, 1);
+        let other = owners.clone();
+        let mut taker = None;
+        owners.end(F, 7, Some(1), || {
+            let thread = std::thread::spawn(move || other.note(F, 7, 2));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!thread.is_finished(), "it waits");
+            taker = Some(thread);
+        });
+        taker.unwrap().join().unwrap();
+        assert_eq!(owners.last(F, 7), Some(2));
     }
 }

@@ -21,6 +21,9 @@ struct Known {
     /// Its last attributes, if its last name was removed here: who still holds it (as a working
     /// directory, or by O_PATH) may ask.
     removed: Option<Box<Attr>>,
+    /// What the kernel was told last of a directory, or of something it opens by itself: for the case that another
+    /// mount removes it while somebody here holds it.
+    seen: Option<Box<Attr>>,
     /// Keeps a removed inode alive at the MDT; see `holds`.
     held: Option<Arc<OpenFile>>,
     /// Something the kernel opens by itself.
@@ -91,9 +94,29 @@ impl Nodes {
         }
     }
 
-    /// What a node was when its last name was removed here.
-    pub fn last(&self, node: u64) -> Option<Attr> {
-        self.shard(node).lock().get(&node)?.removed.as_deref().cloned()
+    /// What the kernel is told of a node that it knows.
+    pub fn seen(&self, node: u64, attr: &Attr) {
+        if matches!(attr.kind(), FileKind::File | FileKind::Symlink) {
+            return;
+        }
+        if let Some(known) = self.shard(node).lock().get_mut(&node) {
+            match &mut known.seen {
+                Some(seen) => (**seen).clone_from(attr),
+                none => *none = Some(Box::new(attr.clone())),
+            }
+        }
+    }
+
+    /// The MDT knows a node no more: its last attributes, if its last name was removed here, or if it is of the kind
+    /// that is kept.
+    pub fn gone(&self, node: u64) -> Option<Attr> {
+        let mut shard = self.shard(node).lock();
+        let known = shard.get_mut(&node)?;
+        if known.removed.is_none() {
+            let seen = known.seen.take()?;
+            known.removed = Some(Box::new(Attr { nlink: 0, ..*seen }));
+        }
+        known.removed.as_deref().cloned()
     }
 
     /// Changes what is kept of a removed node; its new attributes.
@@ -150,6 +173,39 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_mount_removed_has_its_last_attributes_and_no_link() {
+        let (n, never) = (Nodes::new(), proto::TimeSpec::default());
+        let attr = |mode, nlink| Attr {
+            fid: proto::Fid::NONE,
+            mode,
+            nlink,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            size: 4096,
+            blocks: 8,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: never,
+            flags: 0,
+            version: 3,
+        };
+        n.seen(7, &attr(0o040_700, 2));
+        assert_eq!(n.gone(7), None, "the kernel does not know it");
+        for (node, mode) in [(7, 0o040_755), (8, 0o010_644), (9, 0o100_644)] {
+            n.told(node, FileKind::from_mode(mode).unwrap());
+            n.seen(node, &attr(mode, 1));
+        }
+        n.seen(7, &attr(0o040_700, 2));
+        assert_eq!(n.gone(7), Some(attr(0o040_700, 0)));
+        assert_eq!(n.gone(8), Some(attr(0o010_644, 0)));
+        assert_eq!(n.gone(9), None, "files are kept by who has them open");
+        n.change(7, |a| a.mode = 0o040_711);
+        assert_eq!(n.gone(7), Some(attr(0o040_711, 0)));
+    }
 
     #[test]
     fn nodes_live_until_every_look_up_is_forgotten() {

@@ -26,8 +26,8 @@ struct State {
     /// Nodes that may have doubtful pages, and when the last such page was noted.
     doubtful: HashMap<u64, u64>,
     clock: u64,
-    /// Who waits until those of a node are dropped.
-    waiting: Vec<(u64, Reply<()>)>,
+    /// Nodes whose pages are to be dropped now, and who waits for that.
+    waiting: Vec<(u64, Option<Reply<()>>)>,
     ended: bool,
 }
 
@@ -72,13 +72,25 @@ impl Pages {
         if done.is_ok() {
             let mut st = self.state.lock();
             if !st.ended && st.doubtful.contains_key(&node) {
-                st.waiting.push((node, reply));
+                st.waiting.push((node, Some(reply)));
                 drop(st);
                 self.asked.notify_one();
                 return;
             }
         }
         reply.send(done);
+    }
+
+    /// The kernel has put something into pages of a node that does not belong there: they are dropped as soon as
+    /// its write has ended.
+    pub fn discard(&self, node: u64) {
+        self.doubt(node);
+        let mut st = self.state.lock();
+        if !st.waiting.iter().any(|(n, reply)| *n == node && reply.is_none()) {
+            st.waiting.push((node, None));
+        }
+        drop(st);
+        self.asked.notify_one();
     }
 
     /// Starts the threads that tell the kernel.
@@ -122,13 +134,14 @@ impl Pages {
             }
             let waiting = std::mem::take(&mut st.waiting);
             let ended = st.ended;
-            let noted = |(node, _): &(u64, Reply<()>)| Some((*node, *st.doubtful.get(node)?));
+            let noted =
+                |(node, _): &(u64, Option<Reply<()>>)| Some((*node, *st.doubtful.get(node)?));
             let mut nodes: Vec<(u64, u64)> = waiting.iter().filter_map(noted).collect();
             drop(st);
             nodes.sort_unstable();
             nodes.dedup();
             nodes.into_iter().for_each(|noted| self.drop_pages(notifier, noted));
-            waiting.into_iter().for_each(|(_, reply)| reply.ok(()));
+            waiting.into_iter().filter_map(|(_, reply)| reply).for_each(|reply| reply.ok(()));
             if ended {
                 return;
             }

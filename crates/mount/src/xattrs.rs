@@ -77,7 +77,7 @@ impl PinstripeFs {
         match self.client.getxattr(&cred(req), fid, name) {
             // Removed while somebody still holds it: the kernel asks for its ACLs.
             Err(proto::Errno::ESTALE)
-                if self.caches.nodes.last(self.caches.node(fid)).is_some() =>
+                if self.caches.nodes.gone(self.caches.node(fid)).is_some() =>
             {
                 Err(Errno::new(libc::ENODATA))
             }

@@ -3,7 +3,7 @@
 
 use crate::cx::Cx;
 use crate::durable::{self, Writer};
-use crate::fs::{Fs, running, same};
+use crate::fs::{Fs, kill9, running, same, until};
 use crate::plan::{Check, Need};
 use crate::random::Random;
 use anyhow::Result;
@@ -38,6 +38,7 @@ fn run(cx: &Cx) -> Result<()> {
         });
     }
     cx.case("syncfs, then kill -9", || synced(&mut fs, cx.seed()));
+    cx.case("umount, then kill -9", || unmounted(cx, &mut fs, cx.seed()));
     cx.case("down and fsck", || fs.down_and_check());
     cx.case("checked stopped after a kill", || {
         fs.up()?;
@@ -63,6 +64,29 @@ fn synced(fs: &mut Fs, seed: u64) -> Result<()> {
     rustix::fs::syncfs(std::fs::File::open(&dir)?)?;
     fs.kill()?;
     fs.up()?;
+    for (n, content) in contents.iter().enumerate() {
+        same(&format!("file {n}"), &std::fs::read(dir.join(n.to_string()))?, content)?;
+    }
+    Ok(())
+}
+
+/// When umount(8) has returned everything is stored, as on a local file system.
+fn unmounted(cx: &Cx, fs: &mut Fs, seed: u64) -> Result<()> {
+    let mut random = Random::new(seed + 1);
+    let dir = fs.mnt.join("unmounted");
+    std::fs::create_dir(&dir)?;
+    let contents: Vec<_> = (0..200).map(|n| random.bytes(n * n)).collect();
+    let large = random.bytes(3_000_000);
+    let pids = fs.pids()?;
+    std::fs::write(dir.join("large"), &large)?;
+    for (n, content) in contents.iter().enumerate() {
+        std::fs::write(dir.join(n.to_string()), content)?;
+    }
+    cx.cmd("umount").arg(&fs.mnt).ok()?;
+    pids.iter().for_each(|pid| kill9(*pid));
+    until("they have ended", || !pids.iter().any(|p| running(*p)))?;
+    fs.up()?;
+    same("the large file", &std::fs::read(dir.join("large"))?, &large)?;
     for (n, content) in contents.iter().enumerate() {
         same(&format!("file {n}"), &std::fs::read(dir.join(n.to_string()))?, content)?;
     }

@@ -4,10 +4,14 @@ use crate::cx::Cx;
 use crate::fs::{Fs, How, until};
 use crate::locker::Locker;
 use crate::plan::{Check, Need};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::cell::Cell;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 pub const CHECK: Check = Check {
     name: "locks",
@@ -89,6 +93,39 @@ fn on(cx: &Cx, place: &str, dir: &Path) -> Result<()> {
         cx.case(&label("a holder is killed"), || killed(&ring, &with));
     }
     cx.case(&format!("{place}: ranges"), || ranges(&ring));
+    let rounds = cx.size(1500, 200);
+    cx.case(&format!("{place}: flock by descriptors that live for a moment"), || {
+        momentary(&dir.join("counter"), rounds)
+    });
+    Ok(())
+}
+
+/// Each opens, locks, counts and closes, again and again: an open file is followed by others at the same address, and
+/// the end of the first must not end the locks of those.
+fn momentary(file: &Path, rounds: usize) -> Result<()> {
+    const THREADS: usize = 3;
+    std::fs::write(file, 0u64.to_le_bytes())?;
+    let inside = AtomicUsize::new(0);
+    let count = || -> Result<()> {
+        for _ in 0..rounds {
+            let open = std::fs::File::options().read(true).write(true).open(file)?;
+            flock(&open, FlockOperation::LockExclusive)?;
+            ensure!(inside.fetch_add(1, SeqCst) == 0, "two hold it");
+            let mut number = [0; 8];
+            open.read_exact_at(&mut number, 0)?;
+            std::thread::sleep(Duration::from_micros(100));
+            open.write_all_at(&(u64::from_le_bytes(number) + 1).to_le_bytes(), 0)?;
+            inside.fetch_sub(1, SeqCst);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(count)).collect();
+        threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| bail!("a panic")))
+    })?;
+    let counted = std::fs::read(file)?;
+    let wanted = (THREADS * rounds) as u64;
+    ensure!(counted == wanted.to_le_bytes(), "{counted:?} was counted, not {wanted}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::fs::same;
 use crate::plan::{Check, Need};
 use crate::random::Random;
 use crate::servers::{Cluster, Transport};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -37,6 +37,9 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("attributes while others look", || believed::while_others_look(&a, &b, time));
     cx.case("appending from both", || appending(&a, &b));
     cx.case("removed while the other has it open", || removed(&a, &b));
+    cx.case("directories and FIFOs removed while the other has them open", || {
+        removed_specials(&a, &b)
+    });
     cx.case("listing", || listing(&a, &b));
     cx.case("flock", || locks(&a, &b));
     let (c, d) = (cluster.mount_with("c", "localflock")?, cluster.mount_with("d", "localflock")?);
@@ -46,6 +49,10 @@ fn run(cx: &Cx) -> Result<()> {
     let lazier = cluster.mount_with("f", "consistency=relaxed")?;
     cx.case("relaxed", || relaxed(&a, &lazier));
     cx.case("ping-pong", || ping_pong(&a, &b, cx.size(500, 50)));
+    let others = [&b, &c, &d, &lazy, &lazier];
+    cx.case("appending once the others have gone", || {
+        appending_alone(&a, &b, || others.into_iter().try_for_each(|mnt| cluster.unmount(mnt)))
+    });
     cx.case("stop and fsck", || cluster.stop_and_check());
     Ok(())
 }
@@ -152,6 +159,40 @@ fn appending(a: &Path, b: &Path) -> Result<()> {
     same("the log, by b", &std::fs::read(b.join("log"))?, &wanted)
 }
 
+/// A descriptor that was opened beside others, and one from before they came, find the end that they moved.
+fn appending_alone(a: &Path, b: &Path, leave: impl FnOnce() -> Result<()>) -> Result<()> {
+    let open =
+        |dir: &Path| std::fs::File::options().append(true).create(true).open(dir.join("alone"));
+    let (mut early, mut wanted) = (open(a)?, Vec::new());
+    let mut write = |file: &mut std::fs::File, text: String| -> Result<()> {
+        file.write_all(text.as_bytes())?;
+        wanted.extend(text.into_bytes());
+        Ok(())
+    };
+    write(&mut early, "first\n".into())?;
+    let mut theirs = open(b)?;
+    let mut late = open(a)?;
+    for n in 0..20_000 {
+        write(&mut theirs, format!("theirs {n}\n"))?;
+        if n % 5_000 == 0 {
+            write(&mut late, format!("ours {n}\n"))?;
+        }
+    }
+    drop(theirs);
+    leave()?;
+    for n in 0..100 {
+        write(&mut early, format!("early {n}\n"))?;
+        write(&mut late, format!("late {n}\n"))?;
+    }
+    same("what was appended", &std::fs::read(a.join("alone"))?, &wanted)?;
+    // Also through pages that the kernel filled where it took the end to be.
+    let file = open(a)?;
+    let mut back = vec![0; wanted.len()];
+    std::fs::File::open(a.join("alone"))?.read_exact_at(&mut back, 0)?;
+    file.sync_all()?;
+    same("read once more", &back, &wanted)
+}
+
 fn removed(a: &Path, b: &Path) -> Result<()> {
     let data = vec![9; 500_000];
     std::fs::write(a.join("gone"), &data)?;
@@ -163,6 +204,29 @@ fn removed(a: &Path, b: &Path) -> Result<()> {
     same("an open file that was removed elsewhere", &back, &data)?;
     file.write_all_at(b"still", 10)?;
     file.sync_all()?;
+    Ok(())
+}
+
+/// As on a local file system: no link is left, attributes can be changed, nothing can be made in it.
+fn removed_specials(a: &Path, b: &Path) -> Result<()> {
+    let (dir, fifo) = (b.join("gone-dir"), b.join("gone-fifo"));
+    std::fs::create_dir(&dir)?;
+    let mode = rustix::fs::Mode::from_raw_mode(0o640);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0)?;
+    let open = std::fs::File::open(&dir)?;
+    let held = std::fs::File::options().read(true).write(true).open(&fifo)?;
+    std::fs::remove_dir(a.join("gone-dir"))?;
+    std::fs::remove_file(a.join("gone-fifo"))?;
+    ensure!(!dir.exists() && !fifo.exists(), "the names are still there");
+    for (what, file) in [("the directory", &open), ("the FIFO", &held)] {
+        let links = file.metadata().with_context(|| format!("fstat of {what}"))?.nlink();
+        ensure!(links == 0, "{what} has {links} links");
+        file.set_permissions(std::fs::Permissions::from_mode(0o711))?;
+        ensure!(file.metadata()?.mode() & 0o777 == 0o711, "the mode of {what}");
+    }
+    let inside = format!("/proc/self/fd/{}/new", std::os::fd::AsRawFd::as_raw_fd(&open));
+    let made = std::fs::File::create(inside).map_err(|e| e.raw_os_error());
+    ensure!(made.is_err_and(|e| e == Some(rustix::io::Errno::NOENT.raw_os_error())), "it was made");
     Ok(())
 }
 
