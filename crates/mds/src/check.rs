@@ -11,9 +11,11 @@ use proto::{Fid, FileKind};
 use serde::Serialize;
 use store::{Snapshot, StoreError};
 
+use crate::format;
 use crate::hot::Newest;
 use crate::keys;
 use crate::record::{self, Dent, Garbage, Inode, Xattrs};
+use crate::server::MdtError;
 
 /// Records read at a time.
 const SCAN: usize = 4096;
@@ -23,7 +25,7 @@ const SCAN: usize = 4096;
 pub struct Problem {
     /// Its kind, one of the names in `docs/operations.md`.
     pub kind: &'static str,
-    /// The inode concerned, as text.
+    /// The inode concerned, as text, or the name of the target's own record.
     pub fid: String,
     /// What is wrong, for people.
     pub text: String,
@@ -83,10 +85,21 @@ struct Brief {
     home: Option<record::Home>,
 }
 
+/// The problem of a target whose store is not there: what it owns is not known.
+pub const STORE_LOST: &str = "store-lost";
+
 /// Checks the store of a target's directory without changing it.
 pub fn check_dir(dir: &Path) -> Result<Report, StoreError> {
-    let snapshot = store::fjall_engine::open_read_only(&dir.join("store"))?;
+    let Some(store) = format::store(dir)? else { return Ok(lost(dir)) };
+    let snapshot = store::fjall_engine::open_read_only(&store)?;
     check(&*snapshot)
+}
+
+fn lost(dir: &Path) -> Report {
+    let path = dir.join(format::STORE).display().to_string();
+    let text = MdtError::StoreLost { path }.to_string();
+    let problem = Problem { kind: STORE_LOST, fid: format::STORE.into(), text };
+    Report { problems: vec![problem], ..Report::default() }
 }
 
 /// Checks a snapshot.
@@ -123,7 +136,9 @@ pub fn check(snapshot: &dyn Snapshot) -> Result<Report, StoreError> {
             }
         }
     }
-    c.finish();
+    // The first opening reserves sequences, then makes the root.
+    let opened = snapshot.get(&keys::single("sequence"))?.is_some();
+    c.finish(opened);
     Ok(c.report)
 }
 
@@ -264,7 +279,7 @@ impl Checker {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, opened: bool) {
         for ((fid, dir, name), known) in std::mem::take(&mut self.links) {
             if !known {
                 let text = format!("'{}' in {dir} is not known to the inode", name.escape_ascii());
@@ -273,7 +288,8 @@ impl Checker {
         }
         let mut all: Vec<(Fid, Seen)> = std::mem::take(&mut self.seen).into_iter().collect();
         all.sort_by_key(|(f, _)| *f);
-        if !all.iter().any(|(f, s)| *f == Fid::ROOT && s.inode.is_some()) {
+        let root = all.iter().any(|(f, s)| *f == Fid::ROOT && s.inode.is_some());
+        if opened && !root {
             self.problem("no-root", Fid::ROOT, "there is no root directory".into());
         }
         for (fid, s) in all {

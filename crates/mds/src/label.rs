@@ -11,6 +11,8 @@ use proto::Wire;
 const MAGIC: &[u8; 5] = b"PSMDT";
 const VERSION: u8 = 1;
 const FILE: &str = "label";
+/// A label that is being written.
+pub(crate) const NEW: &str = "label.new";
 
 proto::wire_struct! {
     /// Identity of a metadata target.
@@ -68,7 +70,7 @@ pub enum LabelError {
     },
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> LabelError + '_ {
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> LabelError + '_ {
     move |source| LabelError::Io { path: path.to_path_buf(), source }
 }
 
@@ -111,25 +113,18 @@ pub fn read(dir: &Path) -> Result<MdtLabel, LabelError> {
     }
 }
 
-/// Refuses a directory that holds anything; makes it if it is not there.
-pub fn prepare(dir: &Path) -> Result<(), LabelError> {
-    fs::create_dir_all(dir).map_err(io(dir))?;
-    let mut held = fs::read_dir(dir).map_err(io(dir))?.filter_map(Result::ok);
-    let held = held.find(|e| e.file_name() != "lost+found");
-    if let Some(e) = held {
-        let found = e.file_name().to_string_lossy().into_owned();
-        return Err(LabelError::NotEmpty { path: dir.into(), found });
-    }
-    Ok(())
-}
-
 /// Writes the label durably; the last step of a format.
 pub fn write(dir: &Path, label: &MdtLabel) -> Result<(), LabelError> {
-    let (tmp, path) = (dir.join("label.new"), dir.join(FILE));
+    let (tmp, path) = (dir.join(NEW), dir.join(FILE));
     let mut f = fs::File::create(&tmp).map_err(io(&tmp))?;
     f.write_all(&encode(label)).map_err(io(&tmp))?;
     f.sync_all().map_err(io(&tmp))?;
     fs::rename(&tmp, &path).map_err(io(&path))?;
+    sync(dir)
+}
+
+/// Makes the names in `dir` durable.
+pub(crate) fn sync(dir: &Path) -> Result<(), LabelError> {
     fs::File::open(dir).and_then(|d| d.sync_all()).map_err(io(dir))
 }
 
@@ -157,15 +152,5 @@ mod tests {
             assert!(decode(&bad, p).is_err(), "byte {at}");
             assert!(decode(&b[..at], p).is_err(), "cut at {at}");
         }
-    }
-
-    #[test]
-    fn a_directory_with_data_is_refused() {
-        let d = tempfile::tempdir().unwrap();
-        prepare(d.path()).unwrap();
-        fs::write(d.path().join("thesis.tex"), "").unwrap();
-        let e = prepare(d.path()).unwrap_err().to_string();
-        assert!(e.contains("thesis.tex"), "{e}");
-        assert!(matches!(read(d.path()), Err(LabelError::Missing(_))));
     }
 }

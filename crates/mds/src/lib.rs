@@ -6,11 +6,12 @@
 //!
 //! Rooms: `keys` and `record` (what is stored), `cache` and `txn` (what is in memory, one
 //! operation), `hot` (records that change all the time), `ops` (a verb each), `opens`, `locks`, `leases`, `osts` (state beside the namespace),
-//! `server` (sessions, order, commits), `check` (a stopped target).
+//! `server` (sessions, order, commits), `label` and `format` (what makes a directory a target), `check` (a stopped target).
 
 pub mod acl;
 pub mod cache;
 pub mod check;
+mod format;
 pub mod hot;
 pub mod keys;
 pub mod label;

@@ -61,7 +61,7 @@ impl Plan {
     }
 
     fn check(&self) -> Outcome<()> {
-        self.targets.iter().try_for_each(|(_, dir, _)| targets::refuse_used(dir))
+        self.targets.iter().try_for_each(|(role, dir, _)| targets::refuse_used(*role, dir))
     }
 }
 

@@ -58,9 +58,9 @@ pub fn name(role: Role, index: u32) -> String {
     target_name(role.kind(), index)
 }
 
-/// Prepares `dir`, which must be empty or missing.
+/// Prepares `dir`, which must be empty or missing (or hold what was left of this when it was killed).
 pub fn format(role: Role, dir: &Path, fs: [u8; 16], fs_name: &str, index: u32) -> Outcome<()> {
-    refuse_used(dir)?;
+    refuse_used(role, dir)?;
     let (fs_name, uuid) = (fs_name.to_string(), new_uuid());
     match role {
         Role::Mgs => {
@@ -81,7 +81,7 @@ pub fn format(role: Role, dir: &Path, fs: [u8; 16], fs_name: &str, index: u32) -
 }
 
 /// Refuses a directory that holds anything, and says what.
-pub fn refuse_used(dir: &Path) -> Outcome<()> {
+pub fn refuse_used(new: Role, dir: &Path) -> Outcome<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         other => other.doing(|| format!("cannot read {}", dir.display()))?,
@@ -97,6 +97,9 @@ pub fn refuse_used(dir: &Path) -> Outcome<()> {
             );
             return Err(Failure::run(text));
         }
+    }
+    if new == Role::Mdt {
+        return Mdt::refuse_used(dir).map_err(|e| Failure::run(e.to_string()));
     }
     let names = entries.filter_map(|e| e.ok().map(|e| e.file_name()));
     match names.into_iter().find(|n| n != "lost+found") {

@@ -18,7 +18,7 @@ use crate::locked::Locked;
 use crate::places::{self, make_private};
 use crate::process::ProcessId;
 use crate::sealed::{replace, sync_dir};
-use crate::targets::{self, Role, Target};
+use crate::targets::{self, Role};
 
 /// Version of `pinstripe.json` and of the layout.
 pub const VERSION: u32 = 1;
@@ -221,10 +221,6 @@ impl Volume {
                 removed.doing(|| format!("cannot remove {}", beside.display()))?;
             }
             targets::format(role, &beside, fs, &self.facts.name, index)?;
-            if role == Role::Mdt {
-                // The first opening makes its store; an interrupted one must not stay.
-                Target::open(role, &beside)?.close();
-            }
             let moved = std::fs::rename(&beside, &place).and_then(|()| sync_dir(&self.dir));
             moved.doing(|| format!("cannot make {}", place.display()))?;
         }

@@ -30,6 +30,7 @@ use net::{ClusterKey, Endpoint, Service};
 use parking_lot::Mutex;
 use store::{Store, StoreError, Usage};
 
+use crate::format;
 use crate::label::{self, LabelError, MdtLabel};
 use crate::options::MdtOptions;
 use exec::{Chore, Exec, Work};
@@ -57,6 +58,14 @@ pub enum MdtError {
         path: String,
         /// Why.
         source: StoreError,
+    },
+    /// Its store was made with it and is gone (invariant 11).
+    #[error(
+        "the store {path} is lost: it was made when the target was formatted, and there is none now; nothing was changed. Bring it back from the newest copy of the target, or mount the disk it lies on. Only if this target never served: remove the label beside it and format it again"
+    )]
+    StoreLost {
+        /// Where it should be.
+        path: String,
     },
     /// A record without which it cannot start.
     #[error("{path}: the record {what} is damaged ({why}); run `pinstripe fsck`")]
@@ -86,11 +95,14 @@ pub struct Mdt {
 }
 
 impl Mdt {
-    /// Prepares an empty directory as a target.
+    /// Prepares an empty directory (made when absent) as a target.
     pub fn format(dir: &Path, label: &MdtLabel) -> Result<(), MdtError> {
-        label::prepare(dir)?;
-        label::write(dir, label)?;
-        Ok(())
+        format::format(dir, label)
+    }
+
+    /// Refuses a directory that holds anything but what a format left that was cut short.
+    pub fn refuse_used(dir: &Path) -> Result<(), LabelError> {
+        format::refuse_used(dir)
     }
 
     /// The label of a target.

@@ -1,4 +1,4 @@
-//! What happens before a target serves: the store is acquired, the root made on first use,
+//! What happens before a target serves: its store is acquired, the root made on first use,
 //! sequences reserved, what a crash left over gathered.
 
 use std::path::Path;
@@ -14,6 +14,7 @@ use super::MdtError;
 use super::commit::SEQUENCES;
 use super::state::State;
 use crate::cache::Cache;
+use crate::format;
 use crate::hot::Hot;
 use crate::keys;
 use crate::label::MdtLabel;
@@ -24,8 +25,6 @@ use crate::options::MdtOptions;
 use crate::osts::OstTable;
 use crate::record::{self, Garbage, Inode};
 
-/// Directory of the store within a target.
-pub const STORE: &str = "store";
 /// Records gathered at a time.
 const SCAN: usize = 4096;
 
@@ -39,17 +38,17 @@ pub struct Start {
     pub garbage: Vec<(Fid, Garbage)>,
 }
 
-/// Acquires the store of a target, formatting it on first use.
+/// Acquires the store of a target. One that is not there is never made anew: FIDs would be handed
+/// out again, and old objects' bytes show up in new files (invariant 11).
 pub fn store(dir: &Path) -> Result<Arc<dyn Store>, MdtError> {
-    let path = dir.join(STORE);
-    let fail = |source| MdtError::Store { path: path.display().to_string(), source };
-    let engine = FjallOptions::default();
-    if !path.exists() {
-        let new = FjallOptions::for_new(dir).map_err(fail)?;
-        fjall_engine::format(&path, &new).map_err(fail)?;
-    }
+    let path = dir.join(format::STORE).display().to_string();
+    let fail = |source| MdtError::Store { path: path.clone(), source };
+    let Some(place) = format::store(dir).map_err(fail)? else {
+        return Err(MdtError::StoreLost { path });
+    };
     let owner = format!("pid {}", std::process::id());
-    let store = fjall_engine::acquire(&path, &owner, 0, &engine).map_err(fail)?;
+    let engine = FjallOptions::default();
+    let store = fjall_engine::acquire(&place, &owner, 0, &engine).map_err(fail)?;
     Ok(Arc::from(store))
 }
 

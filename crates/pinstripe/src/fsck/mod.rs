@@ -114,6 +114,9 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         let report = report.doing(|| format!("cannot check {name} in {}", dir.display()))?;
         findings.inodes += report.inodes;
         findings.entries += report.entries;
+        if report.problems.iter().any(|p| p.kind == mds::check::STORE_LOST) {
+            objects.own_unknown(&name, &mut findings);
+        }
         // The root is on the first MDT only.
         let real = |p: &mds::check::Problem| who.index == 0 || p.kind != "no-root";
         for p in report.problems.into_iter().filter(real) {

@@ -77,6 +77,8 @@ pub struct Objects {
     /// Who owns an object: a place leads to a number in `owners`.
     owned: HashMap<Place, usize>,
     found: HashMap<Place, Found>,
+    /// A metadata target could not tell what it owns.
+    unknown: bool,
 }
 
 impl Objects {
@@ -91,6 +93,15 @@ impl Objects {
         }
     }
 
+    /// Takes note of a metadata target that cannot tell what it owns: objects without an owner are
+    /// nothing strange then.
+    pub fn own_unknown(&mut self, mdt: &str, findings: &mut Findings) {
+        self.unknown = true;
+        let text =
+            format!("{mdt} cannot tell what it owns; objects without an owner are not named");
+        findings.notes.push(text);
+    }
+
     /// Takes what an object storage target holds, and says what nobody owns or is too long.
     pub fn walk(&mut self, dir: &Path, ost: &OstDir, findings: &mut Findings) -> Outcome<()> {
         let (index, name) = (ost.label.index, &ost.label.name());
@@ -100,6 +111,7 @@ impl Objects {
                 findings.objects += 1;
                 match self.owned.contains_key(&(index, object_name(&id))) {
                     true => self.object(name, index, &id, size, findings),
+                    false if self.unknown => {}
                     false => stopped.unowned(name, &id, size, findings),
                 }
                 self.found.insert((index, object_name(&id)), Found { id, blocks });

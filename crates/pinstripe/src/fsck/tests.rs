@@ -241,6 +241,22 @@ fn damaged_records_of_an_ost_are_found() {
     assert_eq!(image.kinds(true), Vec::<String>::new());
 }
 
+/// A lost store is one problem, not one for each object whose file was in it.
+#[test]
+fn a_lost_store_is_found_and_not_made_anew() {
+    let image = Image::make();
+    let (store, aside) = (image.dir.path().join("mdt0/store"), image.dir.path().join("aside"));
+    std::fs::rename(&store, &aside).unwrap();
+    let found = image.check(true);
+    let [problem] = &found.problems[..] else { panic!("{:?}", found.problems) };
+    assert_eq!((problem.target.as_str(), problem.kind.as_str()), ("MDT0000", "store-lost"));
+    assert!(problem.text.contains(store.to_str().unwrap()), "{}", problem.text);
+    assert!(found.notes.iter().any(|n| n.contains("MDT0000 cannot tell")), "{:?}", found.notes);
+    assert!(!store.exists());
+    std::fs::rename(&aside, &store).unwrap();
+    assert_eq!(image.kinds(true), Vec::<String>::new());
+}
+
 #[test]
 fn a_flipped_byte_is_found_when_data_is_read() {
     use std::os::unix::fs::FileExt;

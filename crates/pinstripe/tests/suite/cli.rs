@@ -125,6 +125,25 @@ fn format_makes_targets_and_a_key_once() {
 }
 
 #[test]
+fn a_metadata_target_is_formatted_with_its_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (key, mdt) = (at("key"), at("mdt"));
+    let format = ["format", "--mdt", &mdt, "--key", &key];
+    let fsck = ["fsck", "--mdt", &mdt];
+    run(&format).ok();
+    // As a kill just before the end leaves it.
+    std::fs::remove_file(at("mdt/label")).unwrap();
+    run(&fsck).refused(1, &["no metadata target", "pinstripe format"]);
+    run(&format).ok();
+    assert!(run(&fsck).ok().contains("clean"), "it never served, and nothing is missing");
+    std::fs::remove_dir_all(at("mdt/store")).unwrap();
+    let said = run(&fsck);
+    assert!(said.code == 1 && said.out.contains("store-lost"), "{said:?}");
+    run(&format).refused(1, &["already holds MDT0000", "not touched"]);
+}
+
+#[test]
 fn a_closed_pipe_ends_quietly() {
     use std::process::Stdio;
     let mut child =

@@ -156,6 +156,33 @@ fn damaged_descriptions_are_refused_and_nothing_is_lost() {
     p.down().ok();
 }
 
+/// An empty store in its place would give old objects to new files.
+#[test]
+fn a_lost_store_is_refused_until_it_is_back() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    p.up(&["--osts", "1"]).ok();
+    write(&p, "f", &[7; 200_000]);
+    p.down().ok();
+    let (store, aside) = (p.data.join("mdt0/store"), p.data.join("mdt0/aside"));
+    std::fs::rename(&store, &aside).unwrap();
+    p.up(&[]).refused(1, &["MDT0000", store.to_str().unwrap(), "Bring it back"]);
+    assert!(!p.mounted() && !store.exists());
+    std::os::unix::fs::symlink("/nowhere/store", &store).unwrap();
+    p.up(&[]).refused(1, &["MDT0000", store.to_str().unwrap(), "Bring it back"]);
+    let said = p.fsck();
+    assert!(said.code == 1 && said.out.contains("store-lost"), "{said:?}");
+    assert!(!said.out.contains("object-without-owner"), "{said:?}");
+    std::fs::remove_file(&store).unwrap();
+    std::fs::rename(&aside, &store).unwrap();
+    p.up(&[]).ok();
+    assert_eq!(read(&p, "f"), [7; 200_000]);
+    p.down().ok();
+    p.fsck().ok();
+}
+
 #[test]
 fn in_the_foreground_ctrl_c_ends_it() {
     if !can_mount() {

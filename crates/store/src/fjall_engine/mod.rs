@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use rustix::io::Errno;
 
 use crate::chain::{self, CommitRecord};
 use crate::committer::Committer;
@@ -113,6 +114,31 @@ pub fn format(dir: &Path, options: &FjallOptions) -> Result<(), StoreError> {
         synced.map_err(|e| StoreError::io(format!("sync {}", parent.display()), e))?;
     }
     Ok(())
+}
+
+/// Whether there is a store in `dir`, which may be damaged.
+pub fn is_store(dir: &Path) -> Result<bool, StoreError> {
+    let path = dir.join("STORE");
+    match rustix::fs::stat(&path) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+        Err(e) => Err(StoreError::io(format!("read {}", path.display()), std::io::Error::from(e))),
+    }
+}
+
+/// Whether `dir` holds what [`format()`] makes, whole or cut short, and nobody has opened it since:
+/// nothing is lost with it. What cannot be read counts as used.
+pub fn is_unused(dir: &Path) -> bool {
+    const MADE: [&str; 5] = ["fjall", "committed", "committed.new", "STORE", "STORE.new"];
+    let made = |e: std::io::Result<std::fs::DirEntry>| {
+        e.is_ok_and(|e| e.file_name().to_str().is_some_and(|n| MADE.contains(&n)))
+    };
+    // Whoever acquires it leaves its name, and a note in both slots.
+    let untouched = match std::fs::read(dir.join("committed")) {
+        Ok(bytes) => bytes == committed::initial(&CommitRecord::format()),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    };
+    untouched && std::fs::read_dir(dir).is_ok_and(|mut entries| entries.all(made))
 }
 
 /// Takes the store in `dir` over for `owner` (a name for people) and durably bumps its epoch.
