@@ -7,7 +7,12 @@ pub fn name() -> String {
 
 /// How this process presents itself to servers: `HOST:PID ROLE`.
 pub fn describe(role: &str) -> String {
-    format!("{}:{} {role}", name(), std::process::id())
+    described(&name(), std::process::id().into(), role)
+}
+
+/// How a process on the machine `name` presents itself.
+pub fn described(name: &str, pid: u64, role: &str) -> String {
+    format!("{name}:{pid} {role}")
 }
 
 /// Memory this process holds, in KiB.

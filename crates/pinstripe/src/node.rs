@@ -46,7 +46,7 @@ pub struct Node {
 impl Node {
     /// Opens everything; targets become reachable with [`Node::listen`].
     pub fn open(spec: &Spec) -> Outcome<Node> {
-        let mgs = spec.mgs.as_deref().map(Mgs::open).transpose()?;
+        let mgs = spec.mgs.as_deref().map(|dir| Mgs::open(dir, spec.key.clone())).transpose()?;
         let options = ServerOptions { key: spec.key.clone(), ..ServerOptions::default() };
         let server = Server::new(options);
         let mut node = Node { server, mgs, targets: Vec::new(), key: spec.key.clone() };

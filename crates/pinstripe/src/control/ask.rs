@@ -17,12 +17,21 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_s
 
 /// Opens a session with the process at `endpoint`.
 pub fn open(endpoint: &Endpoint, key: Option<&ClusterKey>) -> Outcome<Arc<Session>> {
+    open_within(endpoint, key, PATIENCE)
+}
+
+/// Opens one that is given other times to connect, and for an answer.
+pub fn open_within(
+    endpoint: &Endpoint,
+    key: Option<&ClusterKey>,
+    patience: (Duration, Duration),
+) -> Outcome<Arc<Session>> {
     let options = ConnectOptions {
         target: TARGET.into(),
         description: describe("status"),
         key: key.cloned(),
-        connect_timeout: PATIENCE.0,
-        request_timeout: Some(PATIENCE.1),
+        connect_timeout: patience.0,
+        request_timeout: Some(patience.1),
         reconnect: false,
         ..ConnectOptions::default()
     };

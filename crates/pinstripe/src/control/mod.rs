@@ -6,7 +6,7 @@
 mod ask;
 mod service;
 
-pub use ask::{ask_cluster, ask_paths, ask_status, get_params, open, set_params};
+pub use ask::{ask_cluster, ask_paths, ask_status, get_params, open, open_within, set_params};
 pub use service::{Control, Inside, Param, ProcessParams};
 
 /// Name of the target.

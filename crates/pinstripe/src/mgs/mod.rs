@@ -1,6 +1,7 @@
 //! The management service: which targets a file system has and where they listen.
 
 mod registrar;
+mod served;
 mod service;
 mod state;
 

@@ -1,19 +1,21 @@
 //! The management service on the wire.
 //!
 //! Role: answers REGISTER and CONFIG. Reads are answered at once from memory; registrations go to
-//! a thread of their own because they are made durable first. Refusals carry their reason as the
+//! a thread of their own because they are made durable first, and one that would move a target waits
+//! for what is served at its old address. Refusals carry their reason as the
 //! reply's body. Assumption: one process per directory, held by a lock on the label.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use net::{Closed, Request, Responder, Response, Service, SessionRef};
+use net::{Closed, ClusterKey, Request, Responder, Response, Service, SessionRef};
 use parking_lot::Mutex;
 use proto::mgs::{Config, Hello, Register};
 use proto::wire::Wire;
 use proto::{Errno, ops};
 
+use super::served::Served;
 use super::state::{MgsState, RegisterError};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::label::{LABEL_FILE, Label};
@@ -25,14 +27,15 @@ use crate::worker::Worker;
 pub struct Mgs {
     label: Label,
     state: Arc<Mutex<MgsState>>,
+    served: Arc<Served>,
     worker: Worker,
     /// Held as long as this directory is served.
     _lock: Locked,
 }
 
 impl Mgs {
-    /// Opens a directory prepared by `format`.
-    pub fn open(dir: &Path) -> Outcome<Arc<Mgs>> {
+    /// Opens a directory prepared by `format`. `key` is for asking servers over TCP.
+    pub fn open(dir: &Path, key: Option<ClusterKey>) -> Outcome<Arc<Mgs>> {
         let Some(label) = Label::read(dir)? else {
             let text = format!(
                 "{} is not prepared for a management service; run `pinstripe format --mgs {}`",
@@ -52,7 +55,8 @@ impl Mgs {
         })?;
         let state = MgsState::open(dir, label.fs, &label.name).map_err(Failure::run)?;
         let worker = Worker::start("mgs")?;
-        Ok(Arc::new(Mgs { label, state: Arc::new(Mutex::new(state)), worker, _lock: lock }))
+        let (state, served) = (Arc::new(Mutex::new(state)), Arc::new(Served::new(key)));
+        Ok(Arc::new(Mgs { label, state, served, worker, _lock: lock }))
     }
 
     /// Who it is.
@@ -64,20 +68,38 @@ impl Mgs {
     pub fn config(&self) -> Config {
         self.state.lock().config().clone()
     }
-
-    /// Takes a registration from within the process.
-    pub fn register(&self, r: &Register) -> Result<(), RegisterError> {
-        register(&self.state, r)
-    }
 }
 
-fn register(state: &Mutex<MgsState>, r: &Register) -> Result<(), RegisterError> {
-    let done = state.lock().register(r);
+/// Takes a registration of the process that describes itself as `asker`.
+fn register(
+    state: &Mutex<MgsState>,
+    served: &Served,
+    r: &Register,
+    asker: &str,
+) -> Result<(), RegisterError> {
+    let done = free(state, served, r, asker).and_then(|()| state.lock().register(r));
     match &done {
         Ok(()) => tracing::info!(target = r.target.name(), at = r.target.address, "registered"),
         Err(e) => tracing::warn!("registration refused: {e}"),
     }
     done
+}
+
+/// Refuses to move a target that is served where it is listed. The list can be read meanwhile.
+fn free(
+    state: &Mutex<MgsState>,
+    served: &Served,
+    r: &Register,
+    asker: &str,
+) -> Result<(), RegisterError> {
+    let Some(known) = state.lock().moved(r)? else { return Ok(()) };
+    match served.by(&known, asker) {
+        None => Ok(()),
+        Some(by) => {
+            let (target, address) = (known.name(), known.address);
+            Err(RegisterError::Served { target, address, by })
+        }
+    }
 }
 
 /// A refusal with its reason.
@@ -102,18 +124,19 @@ impl Service for Mgs {
         Ok(Vec::new())
     }
 
-    fn request(&self, _: &SessionRef, request: Request, reply: Responder) {
+    fn request(&self, session: &SessionRef, request: Request, reply: Responder) {
         match request.header.opcode.get() {
             ops::mgs::CONFIG => {
                 let config = self.state.lock().config().to_bytes();
                 reply.send(Response::ok(config));
             }
             ops::mgs::REGISTER => {
-                let state = self.state.clone();
+                let (state, served) = (self.state.clone(), self.served.clone());
+                let asker = session.description();
                 let taken = self.worker.give(move || {
                     let answer = match Register::from_bytes(&request.body) {
                         Err(e) => refuse(Errno::EPROTO, &format!("unreadable registration: {e}")),
-                        Ok(r) => match register(&state, &r) {
+                        Ok(r) => match register(&state, &served, &r, &asker) {
                             Ok(()) => Response::ok(state.lock().config().to_bytes()),
                             Err(e) => refuse(errno(&e), &e.to_string()),
                         },
@@ -140,6 +163,7 @@ fn errno(e: &RegisterError) -> Errno {
     match e {
         RegisterError::OtherFs { .. } => Errno::EXDEV,
         RegisterError::Duplicate { .. } => Errno::EEXIST,
+        RegisterError::Served { .. } => Errno::EBUSY,
         RegisterError::Invalid(_) => Errno::EINVAL,
         RegisterError::Io(_) => Errno::EIO,
     }

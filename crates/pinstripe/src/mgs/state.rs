@@ -49,6 +49,18 @@ pub enum RegisterError {
         /// Identity of the one refused.
         found: String,
     },
+    /// A server that is there has it.
+    #[error(
+        "{target} is already served at {address} by {by}; stop that server first, or, if this directory is a copy of the target, take it away (a copy becomes no target of its own)"
+    )]
+    Served {
+        /// Name of the target.
+        target: String,
+        /// Where it is listed.
+        address: String,
+        /// The process there.
+        by: String,
+    },
     /// A value nobody may send.
     #[error("the registration is not valid: {0}")]
     Invalid(String),
@@ -86,6 +98,13 @@ impl MgsState {
     /// All that is known.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The target as it is listed, if this would move it to another address.
+    pub fn moved(&self, r: &Register) -> Result<Option<Target>, RegisterError> {
+        self.check(r)?;
+        let known = self.config.targets.0.iter().find(|t| same(t, &r.target));
+        Ok(known.filter(|t| t.address != r.target.address).cloned())
     }
 
     /// Takes a registration; what it changes is durable when this returns.

@@ -20,6 +20,13 @@ pub fn run(words: &[&str]) -> Said {
     Said::of(pin().args(words).output().unwrap())
 }
 
+/// Runs one that shall end by itself; it is ended if it does not.
+pub fn run_bounded(words: &[&str]) -> Said {
+    let mut c = Command::new("timeout");
+    c.arg(PATIENCE.as_secs().to_string()).arg(env!("CARGO_BIN_EXE_pinstripe")).args(words);
+    Said::of(c.env_remove("PINSTRIPE_KEY").stdin(Stdio::null()).output().unwrap())
+}
+
 /// What a command answered.
 #[derive(Debug)]
 pub struct Said {

@@ -1,8 +1,9 @@
 //! Servers as separate processes: the list of targets, its refusals, restarts, signals.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::common::{Server, run, until};
+use crate::common::{Server, run, run_bounded, until};
 
 struct Cluster {
     dir: tempfile::TempDir,
@@ -21,13 +22,19 @@ impl Cluster {
     fn at(&self, name: &str) -> String {
         self.dir.path().join(name).to_str().unwrap().to_string()
     }
+    fn copy(&self, name: &str) -> String {
+        let copy = self.at(&format!("{name}.copy"));
+        let done = Command::new("cp").args(["-a", &self.at(name), &copy]).status().unwrap();
+        assert!(done.success());
+        copy
+    }
     fn server(&self, words: &[&str]) -> Server {
         let tail = ["--listen", "127.0.0.1:0", "--key", &self.key];
         Server::start(&[words, &tail].concat())
     }
     fn refused(&self, words: &[&str], parts: &[&str]) {
         let tail = ["--listen", "127.0.0.1:0", "--key", &self.key];
-        run(&[&["server"], words, &tail].concat()).refused(1, parts);
+        run_bounded(&[&["server"], words, &tail].concat()).refused(1, parts);
     }
     fn status(&self, mgs: &str) -> serde_json::Value {
         let said = run(&["status", "--json", "--mgs-addr", mgs, "--key", &self.key]);
@@ -125,6 +132,99 @@ fn what_does_not_belong_is_refused_by_name() {
     ];
     run(&words).refused(1, &["key"]);
     assert_eq!(c.status(at)["targets"].as_array().unwrap().len(), 2);
+}
+
+/// What a copied directory holds is the same target: while one is served, no other is.
+#[test]
+fn a_copy_of_a_target_that_is_served_is_refused() {
+    let c = Cluster::new();
+    let (mgs_dir, mdt_dir, ost_dir) = (c.at("mgs"), c.at("mdt"), c.at("ost"));
+    let (ost_copy, mdt_copy) = (c.copy("ost"), c.copy("mdt"));
+    let mgs = c.server(&["--mgs", "--mgs-dir", &mgs_dir]);
+    let at = mgs.address.clone();
+    let mdt = c.server(&["--mdt", &mdt_dir, "--mgs-addr", &at]);
+    let ost = c.server(&["--ost", &ost_dir, "--mgs-addr", &at]);
+    c.until_up(&at);
+    let refused = || {
+        let served = ["OST0000 is already served at", &ost.address, "stop that server"];
+        c.refused(&["--ost", &ost_copy, "--mgs-addr", &at], &served);
+        let served = ["MDT0000 is already served at", &mdt.address, "stop that server"];
+        c.refused(&["--mdt", &mdt_copy, "--mgs-addr", &at], &served);
+        let state = c.status(&at);
+        assert_eq!(address(&state, "OST0000"), ost.address);
+        assert_eq!(address(&state, "MDT0000"), mdt.address);
+    };
+    refused();
+
+    // A management service that was just started knows it as well, and one that lost its list takes
+    // the same servers again.
+    mgs.kill();
+    let listen = at.strip_prefix("tcp:").unwrap().to_string();
+    let words = ["--mgs", "--mgs-dir", &mgs_dir, "--listen", &listen, "--key", &c.key];
+    let mgs = Server::start(&words);
+    refused();
+    mgs.kill();
+    std::fs::remove_file(Path::new(&mgs_dir).join("targets")).unwrap();
+    let _mgs = Server::start(&words);
+    c.until_up(&at);
+    refused();
+
+    // The one that is served is the target, whichever directory it was.
+    ost.kill();
+    let ost = c.server(&["--ost", &ost_copy, "--mgs-addr", &at]);
+    assert_eq!(address(&c.until_up(&at), "OST0000"), ost.address);
+    c.refused(&["--ost", &ost_dir, "--mgs-addr", &at], &["already served at", &ost.address]);
+}
+
+#[test]
+fn a_target_moves_away_from_where_nobody_serves_it() {
+    let c = Cluster::new();
+    let (mgs_dir, ost_dir) = (c.at("mgs"), c.at("ost"));
+    let mgs = c.server(&["--mgs", "--mgs-dir", &mgs_dir, "--mdt", &c.at("mdt")]);
+    let serve = |more: &[&str]| {
+        c.server(&[&["--ost", &ost_dir, "--mgs-addr", &mgs.address], more].concat())
+    };
+    let is_at = |ost: &Server| {
+        assert_eq!(address(&c.status(&mgs.address), "OST0000"), ost.address);
+        ost.address.strip_prefix("tcp:").unwrap().to_string()
+    };
+    // Nobody answers there any more, as on a machine that hangs or is lost.
+    let ost = serve(&[]);
+    let old = is_at(&ost);
+    ost.kill();
+    let silent = std::net::TcpListener::bind(&old).unwrap();
+    let ost = serve(&[]);
+    let old = is_at(&ost);
+    drop(silent);
+    // Another target's server is there now.
+    ost.kill();
+    run(&["format", "--ost", &c.at("o1"), "--index", "1", "--key", &c.key]).ok();
+    let words = ["--ost", &c.at("o1"), "--mgs-addr", &mgs.address, "--key", &c.key];
+    let _other = Server::start(&[&words[..], &["--listen", &old]].concat());
+    let ost = serve(&[]);
+    let old = is_at(&ost);
+    // The same process listens there, too, and tells another address than before.
+    ost.stop();
+    let words = ["--ost", &ost_dir, "--mgs-addr", &mgs.address, "--key", &c.key];
+    let ost = Server::start(&[&words[..], &["--listen", "127.0.0.1:0", "--listen", &old]].concat());
+    assert_ne!(is_at(&ost), old);
+}
+
+/// A file system that was copied with its management service is another one.
+#[test]
+fn a_copy_of_a_whole_file_system_can_be_served_beside_it() {
+    let c = Cluster::new();
+    let serve = |mgs: &str, mdt: &str, ost: &str| {
+        c.server(&["--mgs", "--mgs-dir", mgs, "--mdt", mdt, "--ost", ost])
+    };
+    let (mdt, ost) = (c.copy("mdt"), c.copy("ost"));
+    let one = serve(&c.at("mgs"), &c.at("mdt"), &c.at("ost"));
+    c.until_up(&one.address);
+    // Its list names the servers of the first.
+    let two = serve(&c.copy("mgs"), &mdt, &ost);
+    for server in [&one, &two] {
+        assert_eq!(address(&c.until_up(&server.address), "OST0000"), server.address);
+    }
 }
 
 #[test]
