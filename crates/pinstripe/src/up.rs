@@ -36,6 +36,7 @@ pub fn run(args: UpArgs, common: &Common, config: &Config) -> Outcome<()> {
     let plan = Setup::new(&args)?;
     if args.detach && !common.daemon_child {
         plan.refuse_running()?;
+        Volume::examine(&plan.data, &plan.wish)?;
         places::make_private(&plan.log_dir())?;
         let text = detach::start(&plan.log())?;
         crate::out::text(&text);
@@ -44,7 +45,7 @@ pub fn run(args: UpArgs, common: &Common, config: &Config) -> Outcome<()> {
     if common.daemon_child {
         detach::settle();
     }
-    plan.run(&args, common)
+    plan.run(common)
 }
 
 /// What the options come to.
@@ -53,6 +54,7 @@ struct Setup {
     data: PathBuf,
     listen: Vec<Endpoint>,
     options: mounting::Options,
+    wish: Wish,
 }
 
 impl Setup {
@@ -61,10 +63,19 @@ impl Setup {
         let listen: Vec<Endpoint> =
             args.listen.iter().map(|a| address::parse(a)).collect::<Outcome<_>>()?;
         listen.iter().try_for_each(|e| address::check_listen(e, args.allow_remote))?;
+        let wish = Wish { name: args.fsname.clone(), mdts: args.mdts, osts: args.osts };
+        let given = args
+            .data
+            .as_ref()
+            .map(|dir| std::path::absolute(dir).doing(|| format!("{}", dir.display())));
+        let given = given.transpose()?;
+        if let Some(dir) = &given {
+            Volume::examine(dir, &wish)?;
+        }
         mounting::prepare(&args.mountpoint)?;
         let mountpoint = places::mountpoint(&args.mountpoint)?;
-        let data = match &args.data {
-            Some(dir) => std::path::absolute(dir).doing(|| format!("{}", dir.display()))?,
+        let data = match given {
+            Some(dir) => dir,
             None => Env::real().data(&mountpoint)?,
         };
         if data.starts_with(&mountpoint) {
@@ -74,7 +85,7 @@ impl Setup {
             );
             return Err(Failure::usage(text));
         }
-        Ok(Setup { mountpoint, data, listen, options })
+        Ok(Setup { mountpoint, data, listen, options, wish })
     }
 
     fn log_dir(&self) -> PathBuf {
@@ -97,11 +108,10 @@ impl Setup {
         }
     }
 
-    fn run(&self, args: &UpArgs, common: &Common) -> Outcome<()> {
+    fn run(&self, common: &Common) -> Outcome<()> {
         let stops = Stops::listen()?;
         self.refuse_running()?;
-        let wish = Wish { name: args.fsname.clone(), mdts: args.mdts, osts: args.osts };
-        let (volume, made) = Volume::prepare(&self.data, &wish)?;
+        let (volume, made) = Volume::prepare(&self.data, &self.wish)?;
         if !made.is_empty() {
             tracing::info!("made {}", made.join(", "));
         }

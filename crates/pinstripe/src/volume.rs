@@ -3,10 +3,12 @@
 //! Layout: `pinstripe.json` (what there is), `key`, `mgs/`, `mdt0/`.., `ost0/`.., `run/`
 //! (lock and socket), `log/`. A target is prepared beside its place and renamed into it, and
 //! `pinstripe.json` counts it afterwards, so that a crash in between leaves something the next
-//! start finishes. Assumption: the lock in `run/` is held while anything here is changed.
+//! start finishes. All that can be refused is refused before anything is made or written down.
+//! Assumption: the lock in `run/` is held while anything here is changed.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -74,22 +76,33 @@ pub struct Wish {
 impl Volume {
     /// Opens `dir` and makes what is missing. Tells what it made.
     pub fn prepare(dir: &Path, wish: &Wish) -> Outcome<(Volume, Vec<String>)> {
+        Volume::examine(dir, wish)?;
         make_private(dir)?;
         let dir = dir.canonicalize().doing(|| format!("{}", dir.display()))?;
-        let known = read_facts(&dir)?;
-        if known.is_none() {
-            refuse_foreign(&dir)?;
-        }
         let lock = lock(&dir)?;
+        // Once more: before, others might have changed it.
+        let (mut volume, want) = Volume::examine(&dir, wish)?;
+        volume._lock = Some(lock);
         make_private(&dir.join("log"))?;
+        let made = volume.grow(want)?;
+        Ok((volume, made))
+    }
+
+    /// Refuses a wish that `dir` cannot come to, changing nothing. Answers with what there is and
+    /// how many targets there shall be.
+    pub fn examine(dir: &Path, wish: &Wish) -> Outcome<(Volume, Counts)> {
+        let known = read_facts(dir)?;
+        if known.is_none() {
+            refuse_foreign(dir)?;
+        }
         let name = wish.name.clone().unwrap_or_else(|| DEFAULT_NAME.into());
-        let fresh = || Facts { version: VERSION, name, counts: finished(&dir) };
+        let fresh = || Facts { version: VERSION, name, counts: finished(dir) };
         let saved = known.is_some();
         let facts = known.unwrap_or_else(fresh);
-        let mut volume = Volume { facts, saved, dir, _lock: Some(lock) };
-        let counts = volume.check(wish)?;
-        let made = volume.grow(counts)?;
-        Ok((volume, made))
+        let volume = Volume { facts, saved, dir: dir.into(), _lock: None };
+        let want = volume.check(wish)?;
+        volume.check_targets(want)?;
+        Ok((volume, want))
     }
 
     /// Opens a stopped volume without changing it.
@@ -206,7 +219,6 @@ impl Volume {
             self.save()?;
             self.saved = true;
         }
-        self.check_targets(fs)?;
         Ok(made)
     }
 
@@ -214,7 +226,7 @@ impl Volume {
         let place = self.place(role, index);
         let name = targets::name(role, index);
         // A target that is there was finished by a start that was cut short.
-        if !place.exists() {
+        if is_free(&place) {
             let beside = self.dir.join(format!(".new-{name}"));
             if beside.exists() {
                 let removed = std::fs::remove_dir_all(&beside);
@@ -227,38 +239,64 @@ impl Volume {
         Ok(name)
     }
 
-    /// Every target must be there and be the one its name says.
-    fn check_targets(&self, fs: [u8; 16]) -> Outcome<()> {
-        let mdts = (0..self.facts.counts.mdts).map(|i| (Role::Mdt, i));
-        let osts = (0..self.facts.counts.osts).map(|i| (Role::Ost, i));
-        for (role, index) in std::iter::once((Role::Mgs, 0)).chain(mdts).chain(osts) {
-            let place = self.place(role, index);
-            let name = targets::name(role, index);
-            if !place.exists() {
-                let text = format!(
-                    "{name} is missing: there is no {}; bring the directory back, files have data in it",
-                    place.display()
-                );
-                return Err(Failure::run(text));
-            }
-            let who = targets::identify(role, &place)?;
-            if who.fs != fs {
-                let text = format!(
-                    "{} holds {name} of another file system; bring the right directory back",
-                    place.display()
-                );
-                return Err(Failure::run(text));
-            }
-            if who.index != index {
-                let text = format!(
-                    "{} holds {}, not {name}; bring the right directory back",
-                    place.display(),
-                    targets::name(role, who.index)
-                );
-                return Err(Failure::run(text));
-            }
+    /// Every target there is must be the one its name says, and nothing in the way of those that
+    /// shall be made.
+    fn check_targets(&self, want: Counts) -> Outcome<()> {
+        let key = keyfile::load(&self.dir.join(KEY))?;
+        let fs = key.map(|key| fs_uuid(&key.text, &self.facts.name));
+        let have = self.facts.counts;
+        if !is_free(&self.mgs()) {
+            self.check_known(Role::Mgs, 0, fs)?;
+        }
+        let mdts = (0..want.mdts).map(|i| (Role::Mdt, i, i < have.mdts));
+        let osts = (0..want.osts).map(|i| (Role::Ost, i, i < have.osts));
+        mdts.chain(osts).try_for_each(|(role, index, known)| match known {
+            true => self.check_known(role, index, fs),
+            false => self.check_new(role, index, fs),
+        })
+    }
+
+    fn check_known(&self, role: Role, index: u32, fs: Option<[u8; 16]>) -> Outcome<()> {
+        let place = self.place(role, index);
+        let name = targets::name(role, index);
+        if !place.exists() {
+            let text = format!(
+                "{name} is missing: there is no {}; bring the directory back, files have data in it",
+                place.display()
+            );
+            return Err(Failure::run(text));
+        }
+        let who = targets::identify(role, &place)?;
+        if Some(who.fs) != fs {
+            let text = format!(
+                "{} holds {name} of another file system; bring the right directory back",
+                place.display()
+            );
+            return Err(Failure::run(text));
+        }
+        if who.index != index {
+            let text = format!(
+                "{} holds {}, not {name}; bring the right directory back",
+                place.display(),
+                targets::name(role, who.index)
+            );
+            return Err(Failure::run(text));
         }
         Ok(())
+    }
+
+    /// A target that shall be made: a start that was cut short may have finished it.
+    fn check_new(&self, role: Role, index: u32, fs: Option<[u8; 16]>) -> Outcome<()> {
+        let place = self.place(role, index);
+        let ours = |who: targets::Identity| Some(who.fs) == fs && who.index == index;
+        if is_free(&place) || targets::identify(role, &place).is_ok_and(ours) {
+            return Ok(());
+        }
+        let name = targets::name(role, index);
+        Err(Failure::run(format!(
+            "{} is in the way of {name}, which shall be made: it is neither an empty directory nor              that target; move it elsewhere",
+            place.display()
+        )))
     }
 
     fn save(&self) -> Outcome<()> {
@@ -298,7 +336,10 @@ fn read_facts(dir: &Path) -> Outcome<Option<Facts>> {
 
 /// A directory with anything in it that an interrupted first start cannot have left is not ours.
 fn refuse_foreign(dir: &Path) -> Outcome<()> {
-    let read = std::fs::read_dir(dir).doing(|| format!("{}", dir.display()))?;
+    let read = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.doing(|| format!("{}", dir.display()))?,
+    };
     for entry in read {
         let name = entry.doing(|| format!("{}", dir.display()))?.file_name();
         let text = name.to_string_lossy();
@@ -321,10 +362,27 @@ fn refuse_foreign(dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
+/// Whether a target can be renamed to `place`: it is absent, or an empty directory that is no mount
+/// point.
+fn is_free(place: &Path) -> bool {
+    let device = |p: &Path| std::fs::symlink_metadata(p).map(|m| m.dev());
+    match std::fs::symlink_metadata(place) {
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        Ok(meta) => {
+            let empty = || std::fs::read_dir(place).is_ok_and(|mut d| d.next().is_none());
+            let above = place.parent().and_then(|p| device(p).ok());
+            meta.is_dir() && above == Some(meta.dev()) && empty()
+        }
+    }
+}
+
 /// Targets that a first start finished before it was cut short (or whose list was lost).
 fn finished(dir: &Path) -> Counts {
     let count = |prefix: &str| {
-        let there = |i: &u32| dir.join(format!("{prefix}{i}")).is_dir();
+        let there = |i: &u32| {
+            let place = dir.join(format!("{prefix}{i}"));
+            place.is_dir() && !is_free(&place)
+        };
         (0..).take_while(there).count() as u32
     };
     Counts { mdts: count("mdt"), osts: count("ost") }
@@ -366,3 +424,6 @@ fn lock(dir: &Path) -> Outcome<Locked> {
     written.doing(|| format!("cannot write {}", path.display()))?;
     Ok(locked)
 }
+
+#[cfg(test)]
+mod tests;

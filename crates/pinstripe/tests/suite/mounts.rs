@@ -109,6 +109,8 @@ fn mount_points_that_cannot_be_used_are_refused() {
     std::fs::write(p.data.join("thesis.tex"), "precious").unwrap();
     p.up(&[]).refused(1, &["thesis.tex", "empty directory"]);
     assert!(p.data.join("thesis.tex").exists());
+    assert_eq!(std::fs::read_dir(&p.data).unwrap().count(), 1, "a refused start made something");
+    assert!(!p.mnt.exists());
     std::fs::remove_file(p.data.join("thesis.tex")).unwrap();
 
     p.up(&[]).ok();
