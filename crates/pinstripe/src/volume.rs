@@ -1,10 +1,12 @@
 //! The data directory of `up`: what lies in it, made on first use, grown on demand.
 //!
 //! Layout: `pinstripe.json` (what there is), `key`, `mgs/`, `mdt0/`.., `ost0/`.., `run/`
-//! (lock and socket), `log/`. A target is prepared beside its place and renamed into it, and
-//! `pinstripe.json` counts it afterwards, so that a crash in between leaves something the next
-//! start finishes. All that can be refused is refused before anything is made or written down.
+//! (lock and socket), `log/`. `pinstripe.json` says first how many targets there shall be; each is
+//! prepared beside its place and renamed into it; then `pinstripe.json` counts them, so that a
+//! crash in between leaves something the next start finishes. All that can be refused is refused before anything is made or written down.
 //! Assumption: the lock in `run/` is held while anything here is changed.
+
+mod recover;
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -47,7 +49,11 @@ pub struct Counts {
 struct Facts {
     version: u32,
     name: String,
+    /// Targets that are complete.
     counts: Counts,
+    /// Targets there shall be, while some are being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    making: Option<Counts>,
 }
 
 /// A data directory, locked.
@@ -92,13 +98,11 @@ impl Volume {
     /// how many targets there shall be.
     pub fn examine(dir: &Path, wish: &Wish) -> Outcome<(Volume, Counts)> {
         let known = read_facts(dir)?;
-        if known.is_none() {
-            refuse_foreign(dir)?;
-        }
-        let name = wish.name.clone().unwrap_or_else(|| DEFAULT_NAME.into());
-        let fresh = || Facts { version: VERSION, name, counts: finished(dir) };
         let saved = known.is_some();
-        let facts = known.unwrap_or_else(fresh);
+        let facts = match known {
+            Some(facts) => facts,
+            None => recover::facts(dir, wish)?,
+        };
         let volume = Volume { facts, saved, dir: dir.into(), _lock: None };
         let want = volume.check(wish)?;
         volume.check_targets(want)?;
@@ -115,6 +119,14 @@ impl Volume {
             );
             return Err(Failure::usage(text));
         };
+        if facts.counts.mdts == 0 {
+            let text = format!(
+                "the first start of {} was cut short before it held any file; `pinstripe up` \
+                 finishes it",
+                dir.display()
+            );
+            return Err(Failure::run(text));
+        }
         let lock = lock_shared(&dir)?;
         Ok(Volume { facts, saved: true, dir, _lock: lock })
     }
@@ -181,17 +193,17 @@ impl Volume {
                  option away, or give another --data directory"
             ))
         };
-        let want = Counts {
-            mdts: wish.mdts.unwrap_or(if have.mdts > 0 { have.mdts } else { DEFAULT_COUNTS.mdts }),
-            osts: wish.osts.unwrap_or(if have.osts > 0 { have.osts } else { DEFAULT_COUNTS.osts }),
-        };
+        // What a start that was cut short was to make, this one makes.
+        let usual = self.facts.making.unwrap_or(have);
+        let want =
+            Counts { mdts: wish.mdts.unwrap_or(usual.mdts), osts: wish.osts.unwrap_or(usual.osts) };
         if want.mdts < have.mdts {
             return Err(fewer("mdt", have.mdts, want.mdts));
         }
         if want.osts < have.osts {
             return Err(fewer("ost", have.osts, want.osts));
         }
-        if have.mdts > 0 && wish.name.as_ref().is_some_and(|n| *n != self.facts.name) {
+        if self.named() && wish.name.as_ref().is_some_and(|n| *n != self.facts.name) {
             let text = format!(
                 "{dir} holds the file system '{}'; --fsname cannot change that",
                 self.facts.name
@@ -201,24 +213,33 @@ impl Volume {
         Ok(want)
     }
 
+    /// Whether the file system has its name for good.
+    fn named(&self) -> bool {
+        self.saved || !is_free(&self.mgs())
+    }
+
     fn grow(&mut self, want: Counts) -> Outcome<Vec<String>> {
         let mut made = Vec::new();
         let (key, _) = keyfile::load_or_make(&self.dir.join(KEY))?;
         let fs = fs_uuid(&key.text, &self.facts.name);
+        let have = self.facts.counts;
+        if !self.saved || want != self.facts.making.unwrap_or(have) {
+            self.facts.making = Some(want);
+            self.save()?;
+        }
         // What the management service knows, servers tell it again: it can be made anew.
         self.make(Role::Mgs, 0, fs)?;
-        while self.facts.counts.mdts < want.mdts {
-            made.push(self.make(Role::Mdt, self.facts.counts.mdts, fs)?);
-            self.facts.counts.mdts += 1;
+        for index in have.mdts..want.mdts {
+            made.push(self.make(Role::Mdt, index, fs)?);
         }
-        while self.facts.counts.osts < want.osts {
-            made.push(self.make(Role::Ost, self.facts.counts.osts, fs)?);
-            self.facts.counts.osts += 1;
+        for index in have.osts..want.osts {
+            made.push(self.make(Role::Ost, index, fs)?);
         }
-        if !made.is_empty() || !self.saved {
+        if self.facts.making.take().is_some() {
+            self.facts.counts = want;
             self.save()?;
-            self.saved = true;
         }
+        self.saved = true;
         Ok(made)
     }
 
@@ -260,11 +281,7 @@ impl Volume {
         let place = self.place(role, index);
         let name = targets::name(role, index);
         if !place.exists() {
-            let text = format!(
-                "{name} is missing: there is no {}; bring the directory back, files have data in it",
-                place.display()
-            );
-            return Err(Failure::run(text));
+            return Err(self.missing(role, index));
         }
         let who = targets::identify(role, &place)?;
         if Some(who.fs) != fs {
@@ -283,6 +300,26 @@ impl Volume {
             return Err(Failure::run(text));
         }
         Ok(())
+    }
+
+    /// Names a target that is gone, and the others that are.
+    fn missing(&self, role: Role, index: u32) -> Failure {
+        let Counts { mdts, osts } = self.facts.counts;
+        let all = (0..mdts).map(|i| (Role::Mdt, i)).chain((0..osts).map(|i| (Role::Ost, i)));
+        let gone = all.filter(|(r, i)| (*r, *i) != (role, index) && !self.place(*r, *i).exists());
+        let also: Vec<String> = gone.map(|(r, i)| targets::name(r, i)).collect();
+        let mut text = format!(
+            "{} is missing: there is no {}; bring the directory back, files have data in it",
+            targets::name(role, index),
+            self.place(role, index).display()
+        );
+        if !also.is_empty() {
+            text += &format!(". Also missing: {}", also.join(", "));
+        }
+        if !self.saved {
+            text += &format!(". {FILE}, which says what belongs here, is missing, too");
+        }
+        Failure::run(text)
     }
 
     /// A target that shall be made: a start that was cut short may have finished it.
@@ -334,34 +371,6 @@ fn read_facts(dir: &Path) -> Outcome<Option<Facts>> {
     serde_json::from_slice(&text).map(Some).map_err(bad)
 }
 
-/// A directory with anything in it that an interrupted first start cannot have left is not ours.
-fn refuse_foreign(dir: &Path) -> Outcome<()> {
-    let read = match std::fs::read_dir(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.doing(|| format!("{}", dir.display()))?,
-    };
-    for entry in read {
-        let name = entry.doing(|| format!("{}", dir.display()))?.file_name();
-        let text = name.to_string_lossy();
-        let numbered = |prefix: &str| {
-            text.strip_prefix(prefix)
-                .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        };
-        let ours = matches!(&*text, "run" | "log" | "mgs" | KEY | ".pinstripe.json.new")
-            || text.starts_with(".new-")
-            || numbered("mdt")
-            || numbered("ost");
-        if !ours {
-            let text = format!(
-                "{} already holds '{text}', which is not Pinstripe's; give an empty directory",
-                dir.display()
-            );
-            return Err(Failure::run(text));
-        }
-    }
-    Ok(())
-}
-
 /// Whether a target can be renamed to `place`: it is absent, or an empty directory that is no mount
 /// point.
 fn is_free(place: &Path) -> bool {
@@ -374,18 +383,6 @@ fn is_free(place: &Path) -> bool {
             meta.is_dir() && above == Some(meta.dev()) && empty()
         }
     }
-}
-
-/// Targets that a first start finished before it was cut short (or whose list was lost).
-fn finished(dir: &Path) -> Counts {
-    let count = |prefix: &str| {
-        let there = |i: &u32| {
-            let place = dir.join(format!("{prefix}{i}"));
-            place.is_dir() && !is_free(&place)
-        };
-        (0..).take_while(there).count() as u32
-    };
-    Counts { mdts: count("mdt"), osts: count("ost") }
 }
 
 /// Makes sure that nobody serves it, changing nothing.

@@ -186,6 +186,23 @@ fn a_lost_store_is_refused_until_it_is_back() {
 }
 
 #[test]
+fn a_first_start_that_was_killed_is_finished_by_the_next() {
+    if !can_mount() {
+        return;
+    }
+    let p = Place::new();
+    let mut c = pin();
+    c.arg("up").arg(&p.mnt).arg("--data").arg(&p.data).args(["--osts", "6"]);
+    let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("its second OST", || p.data.join("ost1").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(p.up(&[]).ok().contains("6 OSTs"));
+    p.down().ok();
+    p.fsck().ok();
+}
+
+#[test]
 fn in_the_foreground_ctrl_c_ends_it() {
     if !can_mount() {
         return;
