@@ -263,7 +263,16 @@ impl Volume {
     /// Every target there is must be the one its name says, and nothing in the way of those that
     /// shall be made.
     fn check_targets(&self, want: Counts) -> Outcome<()> {
-        let key = keyfile::load(&self.dir.join(KEY))?;
+        let path = self.dir.join(KEY);
+        let key = keyfile::load(&path)?;
+        if key.is_none() && self.begun() {
+            let text = format!(
+                "the cluster key {} is missing; bring it back from a copy: the targets here belong \
+                 to the file system of that key, a new one does not fit them",
+                path.display()
+            );
+            return Err(Failure::run(text));
+        }
         let fs = key.map(|key| fs_uuid(&key.text, &self.facts.name));
         let have = self.facts.counts;
         if !is_free(&self.mgs()) {
@@ -275,6 +284,13 @@ impl Volume {
             true => self.check_known(role, index, fs),
             false => self.check_new(role, index, fs),
         })
+    }
+
+    /// Whether anything here was made with a key.
+    fn begun(&self) -> bool {
+        let Counts { mdts, osts } = self.facts.counts;
+        let first = [(Role::Mgs, 0), (Role::Mdt, 0), (Role::Ost, 0)];
+        mdts + osts > 0 || first.iter().any(|(role, i)| !is_free(&self.place(*role, *i)))
     }
 
     fn check_known(&self, role: Role, index: u32, fs: Option<[u8; 16]>) -> Outcome<()> {

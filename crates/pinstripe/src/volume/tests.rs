@@ -156,3 +156,20 @@ fn a_lost_description_does_not_leave_targets_out() {
     std::fs::remove_dir_all(dir.join("ost2")).unwrap();
     assert_eq!(prepared(dir, None), DEFAULT_COUNTS);
 }
+
+#[test]
+fn a_lost_key_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    prepared(dir, Some(1));
+    let (key, aside) = (dir.join(KEY), dir.join("run/aside"));
+    std::fs::rename(&key, &aside).unwrap();
+    refused(dir, &wish(None), &["the cluster key", key.to_str().unwrap(), "bring it back"]);
+    // Nor where the description was lost, or the first start was cut short.
+    std::fs::remove_file(dir.join(FILE)).unwrap();
+    refused(dir, &wish(None), &["the cluster key"]);
+    cut_short(dir, Counts { mdts: 0, osts: 0 }, Counts { mdts: 1, osts: 1 });
+    refused(dir, &wish(None), &["the cluster key"]);
+    std::fs::rename(&aside, &key).unwrap();
+    assert_eq!(prepared(dir, None).osts, 1);
+}
