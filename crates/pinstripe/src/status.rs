@@ -132,10 +132,13 @@ fn running() -> Outcome<Vec<Place>> {
     Ok(all.into_iter().map(place).collect())
 }
 
+fn str_of(v: &Value) -> String {
+    v.as_str().unwrap_or("-").to_string()
+}
+
 /// The state as people read it.
 fn text(state: &Value) -> String {
     let mut t = String::new();
-    let str_of = |v: &Value| v.as_str().unwrap_or("-").to_string();
     let (name, is) = (str_of(&state["fs"]["name"]), str_of(&state["state"]));
     t += &format!("file system {name} is {is}\n");
     for (label, key) in [("mounted at", "mountpoint"), ("data", "data"), ("socket", "socket")] {
@@ -143,11 +146,34 @@ fn text(state: &Value) -> String {
             t += &format!("  {label:<11} {v}\n");
         }
     }
+    let error = state["error"].as_str();
+    if let Some(e) = error {
+        t += &format!("  {:<11} {e}\n", "error");
+    }
     if is == "down" {
         t += "  its process is gone; `pinstripe up` or `pinstripe mount` brings it back\n";
         return t;
     }
-    t += &format!(
+    // Who cannot be asked for the targets does not have none.
+    if error.is_none() {
+        t += &targets(state);
+    }
+    t += "processes:\n";
+    for p in state["processes"].as_array().into_iter().flatten() {
+        t += &format!(
+            "  {} on {}: {}, {} of memory\n",
+            p["pid"],
+            str_of(&p["host"]),
+            str_of(&p["role"]),
+            size(p["memory_kb"].as_u64().unwrap_or(0) << 10)
+        );
+    }
+    t
+}
+
+/// Targets and clients.
+fn targets(state: &Value) -> String {
+    let mut t = format!(
         "\n{:<9} {:<5} {:>9} {:>9} {:>5} {:>9}  {}\n",
         "target", "state", "size", "free", "use%", "inodes", "address"
     );
@@ -159,16 +185,6 @@ fn text(state: &Value) -> String {
     for c in state["clients"].as_array().into_iter().flatten() {
         let away = if c["connected"] == false { " (away)" } else { "" };
         t += &format!("  {}{away}\n", str_of(&c["description"]));
-    }
-    t += "processes:\n";
-    for p in state["processes"].as_array().into_iter().flatten() {
-        t += &format!(
-            "  {} on {}: {}, {} of memory\n",
-            p["pid"],
-            str_of(&p["host"]),
-            str_of(&p["role"]),
-            size(p["memory_kb"].as_u64().unwrap_or(0) << 10)
-        );
     }
     t
 }
@@ -236,5 +252,16 @@ mod tests {
         for part in ["is degraded", "mounted at  /m", "50%", "cannot reach it", "4 on h: up"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn why_nothing_is_known_is_shown() {
+        let state = serde_json::json!({
+            "state": "degraded", "error": "cannot reach the management service at tcp:h:1",
+            "targets": [], "clients": [], "processes": [{ "pid": 4, "host": "h", "role": "mount" }],
+        });
+        let text = text(&state);
+        assert!(text.contains("  error       cannot reach the management service"), "{text}");
+        assert!(text.contains("4 on h: mount") && !text.contains("clients: 0"), "{text}");
     }
 }

@@ -289,6 +289,9 @@ fn a_mount_whose_servers_are_gone_can_be_ended() {
     p.down().ok();
     let state = q.status();
     assert_eq!(state["state"], "degraded", "{state}");
+    let text = Said::of(pin().arg("status").arg(&q.mnt).output().unwrap()).out;
+    let why = state["error"].as_str().unwrap();
+    assert!(text.contains("is degraded") && text.contains(why), "{why} is missing in\n{text}");
     let forced = pin().args(["down", "--force"]).arg(&q.mnt).output().unwrap();
     Said::of(forced).ok();
     assert!(!q.mounted());
