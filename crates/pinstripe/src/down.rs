@@ -29,15 +29,23 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     let unmounted = unmount(&mountpoint, args.force)?;
     let Some((record, process)) = record.zip(process) else {
         return match unmounted {
-            true => say(&mountpoint, None, common),
-            false => Err(Failure::run(format!(
+            Unmounted::Dead => say(&mountpoint, None, common),
+            Unmounted::Served => {
+                eprintln!(
+                    "pinstripe: no record of the process that served {} is found; it may still be \
+                     storing what was written",
+                    mountpoint.display()
+                );
+                say(&mountpoint, None, common)
+            }
+            Unmounted::Nothing => Err(Failure::run(format!(
                 "{} is not a Pinstripe mount; `pinstripe status` lists those that are",
                 mountpoint.display()
             ))),
         };
     };
     let pid = record.process.pid;
-    if !unmounted || args.force {
+    if unmounted == Unmounted::Nothing || args.force {
         // Nothing to unmount: it is starting, ending, or was unmounted lazily, which files that
         // are in use keep it from hearing of.
         process.terminate();
@@ -64,15 +72,26 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     say(&mountpoint, Some(pid), common)
 }
 
+/// What was taken away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unmounted {
+    /// Nothing of ours was there.
+    Nothing,
+    /// The mount of a process that is gone.
+    Dead,
+    /// A mount that was served.
+    Served,
+}
+
 /// Takes our mount away, if there is one.
-fn unmount(mountpoint: &Path, force: bool) -> Outcome<bool> {
+fn unmount(mountpoint: &Path, force: bool) -> Outcome<Unmounted> {
     let state = fuse::inspect(mountpoint);
     let state = state.doing(|| format!("cannot inspect {}", mountpoint.display()))?;
-    let (entry, lazy) = match state {
-        MountState::None | MountState::Other(_) => return Ok(false),
-        MountState::Dead(entry) => (entry, true),
-        MountState::Alive(entry) => (entry, force),
-        MountState::Unresponsive(entry) if force => (entry, true),
+    let (entry, lazy, was) = match state {
+        MountState::None | MountState::Other(_) => return Ok(Unmounted::Nothing),
+        MountState::Dead(entry) => (entry, true, Unmounted::Dead),
+        MountState::Alive(entry) => (entry, force, Unmounted::Served),
+        MountState::Unresponsive(entry) if force => (entry, true, Unmounted::Served),
         MountState::Unresponsive(_) => {
             let text = format!(
                 "the process behind {} does not answer; --force ends it",
@@ -86,7 +105,7 @@ fn unmount(mountpoint: &Path, force: bool) -> Outcome<bool> {
         return Err(Failure::run(text));
     }
     match fuse::unmount(mountpoint, lazy) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(was),
         Err(MountError::Busy(_)) => Err(Failure::run(format!(
             "{} is in use{}; end those processes, or use --force",
             mountpoint.display(),

@@ -98,6 +98,11 @@ impl Env {
     }
 }
 
+/// Where another user's processes may have left their records, as far as one can tell.
+pub fn runtimes_of(uid: u32) -> [PathBuf; 2] {
+    [format!("/run/user/{uid}/pinstripe").into(), format!("/tmp/pinstripe-{uid}").into()]
+}
+
 /// Makes a directory, and those above it, that only its owner may enter.
 pub fn make_private(dir: &Path) -> Outcome<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);

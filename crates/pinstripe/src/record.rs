@@ -1,20 +1,26 @@
 //! Records of running processes: who serves which mount point, from where, and how to ask it.
 //!
 //! Role: one small JSON file per process that `up` or `mount` started, in the runtime directory;
-//! found by mount point. A record whose process is gone means nothing. Never does: hold anything
+//! found by mount point. A record whose process is gone means nothing. Root finds those of others
+//! as well, and believes them no more than they could do themselves. Never does: hold anything
 //! that could not be made anew.
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Doing, Outcome};
-use crate::places::{Env, escape};
+use crate::places::{self, Env, escape};
 use crate::process::{Process, ProcessId};
 use crate::sealed::replace;
 
 /// Version of the record's fields.
 const VERSION: u32 = 1;
+/// Longest record of another user that is read, in bytes.
+const OTHERS_MAX: u64 = 64 << 10;
 
 /// One running process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +68,13 @@ impl Record {
         self.process.find()
     }
 
-    /// The record of a mount point, also of a process that is gone.
+    /// The record of a mount point, also of a process that is gone; for root, of another user's
+    /// mount, too.
     pub fn of(mountpoint: &Path) -> Outcome<Option<Record>> {
+        let other = if Env::real().root { other_owner(mountpoint)? } else { None };
+        if let Some(uid) = other {
+            return Ok(of_user(mountpoint, uid));
+        }
         Ok(read(&Env::real().runtime()?.join(file_name(mountpoint))))
     }
 
@@ -118,8 +129,40 @@ impl Drop for Published {
 }
 
 fn read(path: &Path) -> Option<Record> {
-    let record: Record = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    decode(&std::fs::read(path).ok()?)
+}
+
+fn decode(json: &[u8]) -> Option<Record> {
+    let record: Record = serde_json::from_slice(json).ok()?;
     (record.version == VERSION).then_some(record)
+}
+
+/// The other user whose process serves what is mounted on an absolute path.
+pub fn other_owner(mountpoint: &Path) -> Outcome<Option<u32>> {
+    let table = fuse::mount_table().doing(|| "cannot read the mount table".into())?;
+    let top = table.into_iter().rfind(|e| e.mountpoint == mountpoint);
+    let ours = top.filter(|e| e.is_fuse() && e.fstype.ends_with(".pinstripe"));
+    let own = rustix::process::geteuid().as_raw();
+    Ok(ours.and_then(|e| e.owner()).filter(|uid| *uid != own))
+}
+
+/// What another user's process left. That user may have written anything there: a link, a pipe,
+/// the number of a process of somebody else.
+fn of_user(mountpoint: &Path, uid: u32) -> Option<Record> {
+    let name = file_name(mountpoint);
+    let record = |dir: &PathBuf| {
+        let meta = std::fs::symlink_metadata(dir).ok()?;
+        let path = (meta.is_dir() && meta.uid() == uid).then(|| dir.join(&name))?;
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+        let plain = file.metadata().is_ok_and(|m| m.is_file() && m.uid() == uid);
+        let mut json = Vec::new();
+        plain.then_some(file)?.take(OTHERS_MAX).read_to_end(&mut json).ok()?;
+        let record = decode(&json)?;
+        let process = std::fs::metadata(format!("/proc/{}", record.process.pid)).ok()?;
+        (process.uid() == uid && record.mountpoint == mountpoint).then_some(record)
+    };
+    places::runtimes_of(uid).iter().find_map(record)
 }
 
 /// Mount points are names within a mount namespace.

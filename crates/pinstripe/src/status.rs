@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cli::{Common, StatusArgs, WhichArgs};
 use crate::failure::{Doing, Failure, Outcome};
-use crate::record::Record;
+use crate::record::{Record, other_owner};
 use crate::{address, control, keyfile, out, places};
 
 /// Runs the command.
@@ -97,9 +97,16 @@ impl Place {
                  brings it back",
                 r.process.pid
             ))),
-            None => Err(Failure::run(format!(
-                "no Pinstripe of yours is mounted at {name}; `pinstripe status` lists those that are"
-            ))),
+            None => Err(match other_owner(&mountpoint)? {
+                Some(uid) => Failure::run(format!(
+                    "the Pinstripe at {name} was mounted by user {uid}, and how to ask its process \
+                     is not known here; ask as that user"
+                )),
+                None => Failure::run(format!(
+                    "no Pinstripe of yours is mounted at {name}; `pinstripe status` lists those \
+                     that are"
+                )),
+            }),
         }
     }
 }

@@ -34,6 +34,12 @@ impl MountEntry {
         let kind = self.fstype.split('.').next();
         matches!(kind, Some("fuse" | "fuseblk"))
     }
+
+    /// The user whose process serves it, if it is FUSE.
+    pub fn owner(&self) -> Option<u32> {
+        let options = self.super_options.to_str()?;
+        options.split(',').find_map(|o| o.strip_prefix("user_id=")?.parse().ok())
+    }
 }
 
 /// What lies on a mount point.
@@ -187,6 +193,7 @@ mod tests {
         assert_eq!((entry.fstype.as_str(), entry.is_fuse()), ("fuse.x", true));
         assert_eq!(entry.source, "n:/d");
         assert_eq!(entry.super_options, "rw,user_id=0");
+        assert_eq!(entry.owner(), Some(0));
     }
 
     #[test]

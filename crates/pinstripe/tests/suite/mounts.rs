@@ -1,5 +1,6 @@
 //! `up`, `down` and `mount` on the real kernel: what a user meets, also after crashes.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -200,6 +201,50 @@ fn a_first_start_that_was_killed_is_finished_by_the_next() {
     assert!(p.up(&[]).ok().contains("6 OSTs"));
     p.down().ok();
     p.fsck().ok();
+}
+
+/// Root finds the process of another user's mount, and waits for its end as that user's `down` does.
+#[test]
+fn root_ends_the_mount_of_another_user() {
+    const USER: u32 = 54_321;
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let p = Place::new();
+    let dir = p.dir.path();
+    std::os::unix::fs::chown(dir, Some(USER), Some(USER)).unwrap();
+    // The build directory may be closed to that user.
+    let program = dir.join("pinstripe");
+    let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_pinstripe")).arg(&program).status();
+    assert!(copy.unwrap().success());
+    let up = || {
+        let mut c = Command::new(&program);
+        c.arg("up").arg(&p.mnt).arg("--data").arg(&p.data).args(["--osts", "2", "--detach"]);
+        c.env_remove("XDG_RUNTIME_DIR").uid(USER).gid(USER).current_dir("/");
+        Said::of(c.output().unwrap())
+    };
+    let said = up();
+    if said.err.contains("fusermount") {
+        eprintln!("{}: not tested", said.err);
+        return;
+    }
+    said.ok();
+    for _ in 0..3 {
+        let pid = p.pid();
+        assert_eq!(p.status()["state"], "up");
+        p.down().ok();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "its process still runs");
+        up().ok();
+    }
+    // Without its record nobody can wait for it; that is said.
+    let records = Path::new("/tmp").join(format!("pinstripe-{USER}"));
+    std::fs::remove_dir_all(&records).unwrap();
+    let status = Said::of(pin().arg("status").arg(&p.mnt).output().unwrap());
+    status.refused(1, &["was mounted by user 54321", "ask as that user"]);
+    let said = p.down();
+    assert!(said.code == 0 && said.err.contains("may still be storing"), "{said:?}");
+    let lock = p.data.join("run/lock");
+    until("its end", || std::fs::File::open(&lock).unwrap().try_lock().is_ok());
 }
 
 #[test]
