@@ -23,7 +23,7 @@ use crate::nodes::Nodes;
 /// Taken off each time, because the kernel counts from when the asker wakes up, in ticks of its own.
 const MARGIN: Duration = Duration::from_millis(200);
 /// How long an answer may be on its way from the device to where the kernel keeps it.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 /// Longest pause between two looks whether it is there.
 const LOOK: Duration = Duration::from_millis(2);
 /// First minor version of the protocol whose kernels drop what was asked before an inode was dropped.

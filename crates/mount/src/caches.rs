@@ -7,8 +7,8 @@
 //! the client's own thread, which holds no lock a handler may want.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use client::{Client, Listener, OpenFile};
@@ -18,7 +18,9 @@ use proto::mds::{LS_ATTR, LS_READ, Lease};
 use proto::{Attr, Fid};
 
 use crate::belief::{self, Asked};
+use crate::below::Device;
 use crate::consistency::{BELIEVED, Consistency, LastSeen};
+use crate::names::Expiry;
 use crate::nodes::Nodes;
 
 /// "For ever", for caches that are dropped by notification.
@@ -40,8 +42,9 @@ struct Shard {
 pub struct Caches {
     pub(crate) client: Client,
     /// What the kernel was told of.
-    pub nodes: Nodes,
+    pub nodes: Arc<Nodes>,
     notifier: OnceLock<Notifier>,
+    expiry: OnceLock<Expiry>,
     times_names: AtomicBool,
     flags: Vec<Mutex<Shard>>,
     root: Fid,
@@ -55,14 +58,16 @@ impl Caches {
         let root = client.root().fid;
         let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::new() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
-        let (nodes, notifier) = (Nodes::new(), OnceLock::new());
+        let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
-        Caches { client, nodes, notifier, times_names, flags, root, consistency, seen }
+        Caches { client, nodes, notifier, expiry, times_names, flags, root, consistency, seen }
     }
 
-    /// From now on the kernel, which speaks this minor version, can be told.
-    pub fn attach(&self, notifier: Notifier, minor: u32) {
+    /// From now on the kernel, which speaks this minor version, can be told; `device`: the mount's.
+    pub fn attach(&self, notifier: Notifier, minor: u32, device: Device) {
         self.times_names.store(belief::by_name(minor), Relaxed);
+        let expiry = Expiry::new(notifier.clone(), device, minor);
+        let _ = self.expiry.set(expiry);
         // Set once per mount; a second one would be a second mount of the same caches.
         let _ = self.notifier.set(notifier);
     }
@@ -154,14 +159,12 @@ impl Caches {
     /// Everything the kernel holds is dropped.
     fn drop_all(&self) {
         let Some(n) = self.notifier.get() else { return };
+        if let Some(expiry) = self.expiry.get() {
+            expiry.drop_names(&self.nodes);
+        }
+        // After the names: what a look-up was about to tell of is there now.
         let nodes = self.nodes.all();
         tracing::debug!(nodes = nodes.len(), "the kernel's caches are dropped");
-        match n.inc_epoch() {
-            Ok(true) => {}
-            // Names cannot be dropped at once: each directory's are expired through its inode.
-            Ok(false) => tracing::debug!("no epochs in this kernel"),
-            Err(e) => tracing::warn!(error = %e, "cannot drop the kernel's names"),
-        }
         for node in nodes {
             if let Err(e) = n.inval_inode(node, 0, 0) {
                 tracing::debug!(node, error = %e, "cannot drop a node");
@@ -169,11 +172,33 @@ impl Caches {
         }
     }
 
-    /// What the kernel knows of a name is dropped.
+    /// What the kernel knows of a name is asked for again. It is not dropped: what is mounted there would go.
     pub fn drop_name(&self, parent: u64, name: &std::ffi::OsStr) {
         if let Some(n) = self.notifier.get() {
-            let _ = n.inval_entry(parent, name);
+            let _ = n.expire_entry(parent, name);
         }
+    }
+
+    /// A name was removed here.
+    pub fn unnamed(&self, fid: Fid, name: (u64, &[u8])) {
+        self.nodes.unnamed(self.node(fid), name);
+    }
+
+    /// A name became another here, and took the place of that or (`exchanged`) gave it its own. To be called
+    /// before the kernel hears of it.
+    pub fn renamed(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        exchanged: bool,
+        (moved, other): &(Attr, Option<Attr>),
+    ) {
+        match other {
+            Some(other) if exchanged => self.nodes.moved(self.node(other.fid), to, from),
+            Some(other) => self.nodes.unnamed(self.node(other.fid), to),
+            None => {}
+        }
+        self.nodes.moved(self.node(moved.fid), from, to);
     }
 
     /// One file's pages and attributes are dropped.

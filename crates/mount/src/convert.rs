@@ -1,5 +1,7 @@
 //! Values of the file system as the kernel's, and back.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuse::{Attr, AttrOut, Entry, Errno, SetTime, Time, decode_dev, encode_dev};
@@ -72,24 +74,46 @@ pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     AttrOut { attr: attr(caches, a), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
 }
 
-/// A node whose name was asked for; the kernel now knows it once more.
-pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
-    let entry = entry(caches, a, mark);
+/// A name: of which directory's node, and how it is called.
+pub type Name<'a> = (u64, &'a OsStr);
+
+/// A node whose name was looked up; the kernel now knows it once more.
+pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry {
+    let entry = tell(caches, a, mark, Some(name), true);
     Entry { attr_ttl: caches.attr_ttl(a, Asked::ByName, mark), ..entry }
 }
 
-/// A name's node after a change; the kernel now knows it once more.
-pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark) -> Entry {
+/// A node whose directory was listed; the kernel now knows it once more.
+pub fn listed(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry {
+    let entry = tell(caches, a, mark, Some(name), false);
+    Entry { attr_ttl: caches.attr_ttl(a, Asked::ByName, mark), ..entry }
+}
+
+/// A node after a change, which may have given it a name; the kernel now knows it once more.
+pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark, name: Option<Name>) -> Entry {
+    tell(caches, a, mark, name, false)
+}
+
+/// `asked`: nobody holds the directory's lock if the kernel knows the name already.
+fn tell(caches: &Caches, a: &proto::Attr, mark: Mark, name: Option<Name>, asked: bool) -> Entry {
     let node = caches.node(a.fid);
-    caches.nodes.told(node, a.kind());
+    let known = caches.nodes.told(node, a.kind());
     caches.nodes.seen(node, a);
     caches.learn(a, mark);
+    if let Some((parent, name)) = name.filter(|_| caches.valid(mark)) {
+        caches.nodes.named(node, (parent, name.as_bytes()), known && asked);
+    }
+    // After the note: whoever takes the lease away now finds it.
     let ttl = caches.ttl(mark);
     Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr: attr(caches, a) }
 }
 
 /// An absent name; without a lease it is not worth remembering.
-pub fn absent(ttl: Duration) -> Result<Entry, Errno> {
+pub fn absent(caches: &Caches, mark: Mark, (parent, name): Name) -> Result<Entry, Errno> {
+    if caches.valid(mark) {
+        caches.nodes.absent((parent, name.as_bytes()));
+    }
+    let ttl = caches.ttl(mark);
     if ttl.is_zero() { Err(Errno::ENOENT) } else { Ok(Entry::negative(ttl)) }
 }
 

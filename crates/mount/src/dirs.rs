@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuse::{DirBuf, DirPlusBuf, Entry, Errno, Request};
 use proto::Fid;
 
-use crate::convert::{cred, found, name_errno};
+use crate::convert::{cred, listed, name_errno};
 use crate::fs::PinstripeFs;
 
 /// Cookie after `.`; hashes leave the numbers below 16 free.
@@ -97,7 +97,7 @@ impl PinstripeFs {
                 let name = OsStr::from_bytes(&e.name);
                 let added = match &e.attr {
                     Some(a) => {
-                        let known = found(&self.caches, a, mark);
+                        let known = listed(&self.caches, a, mark, (node, name));
                         let added = buf.add(&known, e.cookie, name);
                         if !added {
                             self.caches.nodes.forget(known.nodeid, 1);

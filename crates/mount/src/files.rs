@@ -105,7 +105,10 @@ impl PinstripeFs {
             self.kill_suid(req, &file)?;
         }
         let open = self.opened(file, c.flags, mark)?;
-        Ok(Created { entry: entry(&self.caches, &made.attr, mark), open })
+        Ok(Created {
+            entry: entry(&self.caches, &made.attr, mark, name.map(|n| (parent, n))),
+            open,
+        })
     }
 
     pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {

@@ -85,14 +85,14 @@ impl PinstripeFs {
             .create(&cred(req), dir, name.as_bytes(), mode, umask, dev, target, excl, None)
             .map_err(name_errno);
         self.caches.touched(parent);
-        Ok(entry(&self.caches, &made?.attr, mark))
+        Ok(entry(&self.caches, &made?.attr, mark, Some((parent, name))))
     }
 
     fn find(&self, req: &Request, parent: u64, name: &OsStr) -> Result<Entry> {
         let mark = self.caches.mark();
         match self.look_up(req, &cred(req), parent, name) {
-            Ok(a) => Ok(found(&self.caches, &a, mark)),
-            Err(proto::Errno::ENOENT) => absent(self.caches.ttl(mark)),
+            Ok(a) => Ok(found(&self.caches, &a, mark, (parent, name))),
+            Err(proto::Errno::ENOENT) => absent(&self.caches, mark, (parent, name)),
             Err(e) => Err(name_errno(e)),
         }
     }
@@ -185,6 +185,7 @@ impl Filesystem for PinstripeFs {
         let held = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
         self.caches.touched(parent);
+        done.iter().for_each(|a| self.caches.unnamed(a.fid, (parent, name.as_bytes())));
         let done = done.map(|a| self.removed(a, held)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
@@ -194,6 +195,7 @@ impl Filesystem for PinstripeFs {
         let held = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
         self.caches.touched(parent);
+        done.iter().for_each(|a| self.caches.unnamed(a.fid, (parent, name.as_bytes())));
         let done = done.map(|a| self.removed(a, held)).map_err(name_errno);
         self.tell(reply, done, || Doubt::name(parent, name));
     }
@@ -218,6 +220,10 @@ impl Filesystem for PinstripeFs {
         };
         let (old, new) = (name.as_bytes(), new_name.as_bytes());
         let done = self.client.rename(&cred(req), from, old, to, new, flags);
+        done.iter().for_each(|done| {
+            let (from, to) = ((parent, old), (new_parent, new));
+            self.caches.renamed(from, to, flags & RN_EXCHANGE != 0, done);
+        });
         let moved = done.iter().flat_map(|(moved, over)| std::iter::once(moved).chain(over));
         let moved = moved.map(|a| self.caches.node(a.fid));
         moved.chain([parent, new_parent]).for_each(|node| self.caches.touched(node));
@@ -236,7 +242,8 @@ impl Filesystem for PinstripeFs {
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
         self.caches.touched(parent);
-        let done = done.map(|a| entry(&self.caches, &a, mark)).map_err(name_errno);
+        let named = |a: proto::Attr| entry(&self.caches, &a, mark, Some((parent, name)));
+        let done = done.map(named).map_err(name_errno);
         self.tell_entry(reply, done, || Doubt::name(parent, name).and(Doubt::node(nodeid)));
     }
 

@@ -5,10 +5,11 @@
 //! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
-//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of),
+//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `below` (what is mounted below),
 //! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
+mod below;
 mod caches;
 mod consistency;
 mod convert;
@@ -18,6 +19,7 @@ mod fs;
 mod handles;
 mod holds;
 mod locks;
+mod names;
 mod nodes;
 mod pages;
 mod retries;
@@ -89,6 +91,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     };
     let mount = Mount::new(mountpoint, &kernel)?;
     let mountpoint = mount.mounted().mountpoint().to_path_buf();
+    let device = mount.mounted().device_number();
     let refused = mount.forward_sync_refused().map(str::to_string);
     let loop_device = mount.loop_device().map(Path::to_path_buf);
     let caches = Arc::new(Caches::new(client.clone(), config.consistency));
@@ -108,7 +111,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     };
     let fail = |e| Error::Session(mountpoint.clone(), e);
     let session = Session::new(fs, mount, config).map_err(fail)?;
-    caches.attach(session.notifier(), session.info().minor);
+    caches.attach(session.notifier(), session.info().minor, device);
     client.set_listener(Arc::clone(&caches) as Arc<dyn Listener>);
     let droppers = pages.start(&session.notifier()).map_err(fail)?;
     let running = session.spawn().map_err(fail)?;

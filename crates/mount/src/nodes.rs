@@ -1,7 +1,8 @@
 //! Which nodes the kernel was told of.
 //!
 //! Role: when a lease goes, what the kernel caches of each must be dropped. Node ids are inode
-//! numbers, which a FID gives and which give it back, so nothing else is kept. Never does: I/O.
+//! numbers, which a FID gives and which give it back; of each its names are kept ([`crate::names`]). Never
+//! does: I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 use client::OpenFile;
 use parking_lot::Mutex;
 use proto::{Attr, FileKind};
+
+use crate::names::{Name, Names, Tally};
 
 const SHARDS: usize = 64;
 
@@ -32,6 +35,7 @@ struct Known {
     /// such; after the start.
     believed: Duration,
     named: Option<Duration>,
+    names: Names,
 }
 
 /// Look-ups the kernel has not forgotten, by node.
@@ -39,13 +43,15 @@ pub struct Nodes {
     shards: Vec<Mutex<HashMap<u64, Known>>>,
     special: AtomicUsize,
     start: Instant,
+    pub(crate) tally: Tally,
 }
 
 impl Nodes {
     /// None yet but the root, which the kernel never forgets.
     pub fn new() -> Nodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let nodes = Nodes { shards, special: AtomicUsize::new(0), start: Instant::now() };
+        let (special, start, tally) = (AtomicUsize::new(0), Instant::now(), Tally::default());
+        let nodes = Nodes { shards, special, start, tally };
         nodes.told(1, FileKind::Dir);
         nodes
     }
@@ -59,8 +65,8 @@ impl Nodes {
         &self.shards[(node ^ (node >> 24)) as usize % SHARDS]
     }
 
-    /// The kernel is told of a node once more.
-    pub fn told(&self, node: u64, kind: FileKind) {
+    /// The kernel is told of a node once more; whether it knows it.
+    pub fn told(&self, node: u64, kind: FileKind) -> bool {
         let mut shard = self.shard(node).lock();
         let known = shard.entry(node).or_default();
         known.lookups += 1;
@@ -69,6 +75,7 @@ impl Nodes {
             known.special = true;
             self.special.fetch_add(1, Relaxed);
         }
+        known.lookups > 1
     }
 
     /// The kernel gives `count` back.
@@ -81,9 +88,67 @@ impl Nodes {
         }
         let gone = shard.remove(&node);
         drop(shard);
-        if gone.is_some_and(|known| known.special) {
+        let Some(gone) = gone else { return };
+        gone.names.clear(&self.tally);
+        if gone.special {
             self.special.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// The kernel may be told that a name leads to a node, and may keep that; `again`: it may have asked
+    /// about a name that it knows.
+    pub fn named(&self, node: u64, name: (u64, &[u8]), again: bool) {
+        let again = again.then(|| self.clock());
+        let mut shard = self.shard(node).lock();
+        // Who tells of it has counted it.
+        let new = shard.get_mut(&node).is_some_and(|k| k.names.add(&self.tally, name, again));
+        drop(shard);
+        if new && let Some(dir) = self.shard(name.0).lock().get_mut(&name.0) {
+            dir.names.remove_absent(&self.tally, name.1);
+        }
+    }
+
+    /// The kernel may be told that a directory has no such name, and may keep that.
+    pub fn absent(&self, (parent, name): (u64, &[u8])) {
+        match self.shard(parent).lock().get_mut(&parent) {
+            Some(dir) => dir.names.add_absent(&self.tally, name),
+            None => self.tally.missed(),
+        }
+    }
+
+    /// A name was removed here.
+    pub fn unnamed(&self, node: u64, name: (u64, &[u8])) {
+        if let Some(known) = self.shard(node).lock().get_mut(&node) {
+            known.names.remove(&self.tally, name);
+        }
+    }
+
+    /// A name became another here. To be called before the kernel moves it, with its time.
+    pub fn moved(&self, node: u64, from: (u64, &[u8]), to: (u64, &[u8])) {
+        let mut shard = self.shard(node).lock();
+        let Some(known) = shard.get_mut(&node) else { return };
+        match known.names.remove(&self.tally, from) {
+            Some(again) => drop(known.names.add(&self.tally, to, again)),
+            // It has no time, or it was taken and may not have expired.
+            None => self.tally.moved(to),
+        }
+    }
+
+    /// Takes all names the kernel may keep, and whether there are more. From now on those that move are
+    /// noted apart.
+    pub fn take_names(&self) -> (Vec<Name>, bool) {
+        let (mut names, missing) = (Vec::new(), self.tally.begin());
+        for shard in &self.shards {
+            for (node, known) in shard.lock().iter_mut() {
+                known.names.take(*node, &self.tally, &mut names);
+            }
+        }
+        (names, missing)
+    }
+
+    /// Now, as times are noted here.
+    pub fn clock(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// The last name of a node was removed.
@@ -130,7 +195,7 @@ impl Nodes {
     /// The kernel may be told to believe attributes for this long (`named`: beside a name); whether it
     /// knows the node.
     pub fn believe(&self, node: u64, time: Duration, named: bool) -> bool {
-        let now = self.start.elapsed();
+        let now = self.clock();
         let mut shard = self.shard(node).lock();
         let Some(known) = shard.get_mut(&node) else { return false };
         known.believed = known.believed.max(now + time);
@@ -142,13 +207,13 @@ impl Nodes {
 
     /// Whether the kernel may believe its attributes still.
     pub fn is_believed(&self, node: u64) -> bool {
-        let now = self.start.elapsed();
+        let now = self.clock();
         self.shard(node).lock().get(&node).is_some_and(|known| known.believed > now)
     }
 
     /// Nodes whose attributes the kernel may believe still.
     pub fn believed(&self) -> Vec<u64> {
-        let now = self.start.elapsed();
+        let now = self.clock();
         let of = |shard: &HashMap<u64, Known>| {
             let believed = shard.iter().filter(|(_, known)| known.believed > now);
             believed.map(|(node, _)| *node).collect::<Vec<_>>()
@@ -159,7 +224,7 @@ impl Nodes {
     /// Whether a name was found for it, with attributes to believe, a moment ago, and the kernel
     /// has not given it back.
     pub fn named_within(&self, node: u64, moment: Duration) -> bool {
-        let now = self.start.elapsed();
+        let now = self.clock();
         let named = self.shard(node).lock().get(&node).and_then(|known| known.named);
         named.is_some_and(|named| now.saturating_sub(named) < moment)
     }
@@ -223,5 +288,43 @@ mod tests {
         assert_eq!(all, [1, 7]);
         n.forget(7, 1);
         assert_eq!(n.all(), [1]);
+    }
+
+    fn taken(n: &Nodes) -> usize {
+        n.take_names().0.len()
+    }
+
+    #[test]
+    fn names_go_with_their_nodes_and_move_with_renames() {
+        let n = Nodes::new();
+        assert!(!n.told(7, FileKind::File) && n.told(7, FileKind::File));
+        n.absent((1, b"a"));
+        n.named(7, (1, b"a"), false);
+        n.named(7, (1, b"b"), false);
+        n.named(8, (1, b"untold"), false);
+        n.moved(7, (1, b"a"), (1, b"c"));
+        n.moved(7, (1, b"absent"), (1, b"d"));
+        n.unnamed(7, (1, b"b"));
+        assert_eq!(taken(&n), 1, "the kernel has it by one name");
+        assert_eq!(taken(&n), 0);
+        n.named(7, (1, b"a"), false);
+        n.absent((1, b"x"));
+        n.forget(7, 2);
+        assert_eq!(taken(&n), 1, "the absent one");
+        n.absent((9, b"x"));
+        assert!(n.take_names().1, "of a directory nobody was told of");
+    }
+
+    #[test]
+    fn what_moves_after_it_was_taken_is_found_by_who_took_it() {
+        let n = Nodes::new();
+        n.told(7, FileKind::File);
+        n.named(7, (1, b"a"), false);
+        assert_eq!(taken(&n), 1);
+        n.moved(7, (1, b"a"), (1, b"b"));
+        assert_eq!(n.tally.count_moved(), 1);
+        n.named(7, (1, b"c"), false);
+        n.moved(7, (1, b"c"), (1, b"d"));
+        assert_eq!((n.tally.count_moved(), taken(&n)), (1, 1), "told since, and noted as such");
     }
 }

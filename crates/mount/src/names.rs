@@ -1,0 +1,451 @@
+//! Names the kernel keeps, and how they are taken back from it.
+//!
+//! Role: names go with a time under the SOLE lease, and when it goes the kernel can be told so in two ways. A
+//! new epoch drops all at once and waits for nobody, but takes names in use out of the tree: what is
+//! mounted below them vanishes, and what is open or a working directory is shown as deleted. A name
+//! that expires is looked up by its next use, and stays if it leads where it led. For that each must be known,
+//! so they are noted here; and it takes the lock of the directory, which may be held by who waits for a
+//! server. So a thread of its own does it, for which is waited a limited time; if that was not enough, or names are
+//! missing, a new epoch begins after all: that no name is believed goes first (invariant 3).
+//! Order: a name is noted, then the lease is looked at, then the kernel is told; who takes the lease away does so
+//! before it takes the names. The kernel takes names that it did not know under the directory's lock:
+//! what expires then is there. What it asked of a name that it knows it takes without: those expire
+//! once more when that answer must have come. Who renames takes the time along, under the locks
+//! of both directories: the new name is noted before that, and expires after the old one.
+//! Never does: wait for the kernel on a thread that serves requests.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use fuse::Notifier;
+use parking_lot::Mutex;
+
+use crate::belief::ON_ITS_WAY;
+use crate::below::{self, Device};
+use crate::nodes::Nodes;
+
+/// Memory for names, bytes; of more it is only known that they are missing (invariant 8).
+const MAX_BYTES: usize = 64 << 20;
+/// What a name costs beside its own bytes.
+const OVERHEAD: usize = 64;
+/// Names noted of one node; a file may have many more links (invariant 8).
+const MAX_LINKS: usize = 64;
+/// Renames noted apart while names expire (invariant 8).
+const MAX_MOVED: usize = 4096;
+/// How long names may take to expire where something is mounted below them: a client has 20 seconds to give
+/// its lease back, and needs some for the rest.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The same where nothing is: only what is in use is shown as deleted then.
+const BRIEFLY: Duration = Duration::from_millis(200);
+
+/// First minor versions of the protocol whose kernels let a name expire, and have epochs.
+const LETS_EXPIRE: u32 = 38;
+const HAS_EPOCHS: u32 = 44;
+
+/// A name the kernel was told with a time.
+#[derive(Debug)]
+pub struct Name {
+    parent: u64,
+    name: Box<[u8]>,
+    /// When it was told last of a node that the kernel knew; since the start of [`Nodes`].
+    again: Option<Duration>,
+}
+
+/// What is noted of all nodes together.
+#[derive(Default)]
+pub struct Tally {
+    bytes: AtomicUsize,
+    missing: AtomicBool,
+    /// Names expire: renames of what was taken are noted apart.
+    expiring: AtomicBool,
+    moved: Mutex<Vec<Name>>,
+}
+
+impl Tally {
+    /// Whether there is room for one more name.
+    fn room(&self, name: &[u8]) -> bool {
+        let cost = OVERHEAD + name.len();
+        let there = self.bytes.fetch_add(cost, Relaxed) + cost <= MAX_BYTES;
+        if !there {
+            self.free(name);
+            self.missed();
+        }
+        there
+    }
+
+    fn free(&self, name: &[u8]) {
+        self.bytes.fetch_sub(OVERHEAD + name.len(), Relaxed);
+    }
+
+    /// The kernel has a name that is not noted.
+    pub fn missed(&self) {
+        self.missing.store(true, SeqCst);
+    }
+
+    /// Names are taken from now on; whether some were missing.
+    pub fn begin(&self) -> bool {
+        self.expiring.store(true, SeqCst);
+        self.missing.swap(false, SeqCst)
+    }
+
+    /// A name that is not noted any more became another.
+    pub fn moved(&self, (parent, name): (u64, &[u8])) {
+        if !self.expiring.load(SeqCst) {
+            return;
+        }
+        let mut moved = self.moved.lock();
+        if moved.len() < MAX_MOVED {
+            moved.push(Name { parent, name: name.into(), again: None });
+        } else {
+            self.missed();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn count_moved(&self) -> usize {
+        self.moved.lock().len()
+    }
+
+    fn end(&self) {
+        self.expiring.store(false, SeqCst);
+        self.moved.lock().clear();
+    }
+}
+
+/// The names of one node, and those it is known not to have.
+#[derive(Default)]
+pub struct Names {
+    list: Vec<Name>,
+    absent: Option<Box<Absent>>,
+}
+
+/// Few nodes have any.
+#[derive(Default)]
+struct Absent {
+    names: HashSet<Box<[u8]>>,
+}
+
+impl Names {
+    /// A name leads to the node; whether that is new.
+    pub fn add(
+        &mut self,
+        tally: &Tally,
+        (parent, name): (u64, &[u8]),
+        again: Option<Duration>,
+    ) -> bool {
+        if let Some(at) = self.find(parent, name) {
+            self.list[at].again = self.list[at].again.max(again);
+            return false;
+        }
+        if self.list.len() >= MAX_LINKS {
+            tally.missed();
+        } else if tally.room(name) {
+            if self.list.is_empty() {
+                // Few have more than one.
+                self.list.reserve_exact(1);
+            }
+            self.list.push(Name { parent, name: name.into(), again });
+        }
+        true
+    }
+
+    /// A name does not lead to the node any more; when it was told again, if it was noted.
+    pub fn remove(
+        &mut self,
+        tally: &Tally,
+        (parent, name): (u64, &[u8]),
+    ) -> Option<Option<Duration>> {
+        let gone = self.list.swap_remove(self.find(parent, name)?);
+        tally.free(&gone.name);
+        Some(gone.again)
+    }
+
+    fn find(&self, parent: u64, name: &[u8]) -> Option<usize> {
+        self.list.iter().position(|n| n.parent == parent && *n.name == *name)
+    }
+
+    /// The directory has no such name.
+    pub fn add_absent(&mut self, tally: &Tally, name: &[u8]) {
+        let absent = &mut self.absent.get_or_insert_default().names;
+        if !absent.contains(name) && tally.room(name) {
+            absent.insert(name.into());
+        }
+    }
+
+    /// The directory has it now.
+    pub fn remove_absent(&mut self, tally: &Tally, name: &[u8]) {
+        if self.absent.as_mut().is_some_and(|absent| absent.names.remove(name)) {
+            tally.free(name);
+        }
+    }
+
+    /// Moves all to `to`.
+    pub fn take(&mut self, node: u64, tally: &Tally, to: &mut Vec<Name>) {
+        let began = to.len();
+        to.append(&mut self.list);
+        self.list = Vec::new();
+        let absent = self.absent.take().map(|absent| absent.names).unwrap_or_default();
+        to.extend(absent.into_iter().map(|name| Name { parent: node, name, again: None }));
+        to[began..].iter().for_each(|name| tally.free(&name.name));
+    }
+
+    /// The kernel has forgotten the node, and with it its names.
+    pub fn clear(self, tally: &Tally) {
+        let absent = self.absent.iter().flat_map(|absent| absent.names.iter());
+        self.list.iter().map(|n| &n.name).chain(absent).for_each(|name| tally.free(name));
+    }
+}
+
+/// Names on their way out.
+struct Expiring {
+    nodes: Arc<Nodes>,
+    notifier: Notifier,
+    names: Vec<Name>,
+    /// Nobody waits any more.
+    given_up: Arc<AtomicBool>,
+}
+
+impl Expiring {
+    /// Whether all have expired for good.
+    fn all(&self) -> bool {
+        let now = self.nodes.clock();
+        let left = |n: &Name| (n.again? + ON_ITS_WAY).checked_sub(now);
+        let left: Option<Duration> = self.names.iter().filter_map(left).max();
+        if !self.names.iter().all(|name| self.one(name)) || !self.those_moved() {
+            return false;
+        }
+        let Some(left) = left else { return true };
+        std::thread::sleep((now + left).saturating_sub(self.nodes.clock()));
+        let again = |n: &&Name| n.again.is_some_and(|again| again + ON_ITS_WAY >= now);
+        self.names.iter().filter(again).all(|name| self.one(name)) && self.those_moved()
+    }
+
+    /// What was renamed meanwhile; what is renamed while its new name expires comes again.
+    fn those_moved(&self) -> bool {
+        loop {
+            let moved = std::mem::take(&mut *self.nodes.tally.moved.lock());
+            if moved.is_empty() {
+                return !self.nodes.tally.missing.load(SeqCst);
+            }
+            if !moved.iter().all(|name| self.one(name)) {
+                return false;
+            }
+        }
+    }
+
+    fn one(&self, name: &Name) -> bool {
+        if self.given_up.load(Relaxed) {
+            return false;
+        }
+        let done = self.notifier.expire_entry(name.parent, OsStr::from_bytes(&name.name));
+        if let Err(error) = &done {
+            tracing::debug!(parent = name.parent, %error, "a name does not expire");
+        }
+        done.is_ok()
+    }
+}
+
+/// Who lets the kernel's names expire: one thread at a time.
+pub struct Expiry {
+    notifier: Notifier,
+    device: Device,
+    epochs: bool,
+    expires: bool,
+    /// One after the other: of the lease, and of connections.
+    turn: Mutex<()>,
+    /// The thread; one that waits for a lock of the kernel may outlive its purpose.
+    busy: Arc<AtomicBool>,
+    /// The same of one that looks for what is mounted below.
+    looks: Arc<AtomicBool>,
+}
+
+/// Ends the business of the thread.
+struct Busy(Arc<AtomicBool>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+impl Expiry {
+    /// Of a mount of this device number, whose kernel speaks this minor version of the protocol.
+    pub fn new(notifier: Notifier, device: Device, minor: u32) -> Expiry {
+        let (epochs, expires) = (minor >= HAS_EPOCHS, minor >= LETS_EXPIRE);
+        let (turn, busy, looks) = (Mutex::new(()), Arc::default(), Arc::default());
+        Expiry { notifier, device, epochs, expires, turn, busy, looks }
+    }
+
+    /// The kernel believes none of its names any more when this returns.
+    pub fn drop_names(&self, nodes: &Arc<Nodes>) {
+        let _turn = self.turn.lock();
+        let (names, missing) = nodes.take_names();
+        let (count, begun) = (names.len(), Instant::now());
+        let expired = self.expire(nodes, names, missing);
+        nodes.tally.end();
+        match expired {
+            Ok(()) => tracing::debug!(count, took = ?begun.elapsed(), "the kernel's names expired"),
+            Err(below) => self.new_epoch(below),
+        }
+    }
+
+    /// Lets names expire one by one; if that failed, whether something is, or may be, mounted below.
+    fn expire(&self, nodes: &Arc<Nodes>, names: Vec<Name>, missing: bool) -> Result<(), bool> {
+        // Without epochs there is no other way.
+        if !self.expires || (missing && self.epochs) || self.busy.swap(true, SeqCst) {
+            return Err(true);
+        }
+        let busy = Busy(Arc::clone(&self.busy));
+        let given_up = Arc::<AtomicBool>::default();
+        let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
+        let expiring = Expiring { nodes, notifier, names, given_up: given_up.clone() };
+        let (say, hear) = channel();
+        let run = move || {
+            let _busy = busy;
+            let _ = say.send(expiring.all());
+        };
+        if let Err(error) = std::thread::Builder::new().name("names".into()).spawn(run) {
+            tracing::warn!(%error, "no thread lets names expire");
+            return Err(true);
+        }
+        let expired = wait(&hear, || !self.epochs || self.is_below());
+        given_up.store(true, Relaxed);
+        expired
+    }
+
+    /// Whether something is, or may be, mounted below. A thread of its own looks: where processes are stuck,
+    /// that takes long.
+    fn is_below(&self) -> bool {
+        if self.looks.swap(true, SeqCst) {
+            return true;
+        }
+        let (looks, device) = (Busy(Arc::clone(&self.looks)), self.device);
+        let (say, hear) = channel();
+        let look = move || {
+            let _looks = looks;
+            let _ = say.send(below::any(device));
+        };
+        let named = std::thread::Builder::new().name("below".into());
+        named.spawn(look).is_err() || hear.recv_timeout(PATIENCE / 2).unwrap_or(true)
+    }
+
+    /// All names are dropped at once, and those in use are taken out of the tree.
+    fn new_epoch(&self, below: bool) {
+        if below && self.epochs {
+            tracing::warn!("not all names expire in time: what is mounted below is detached");
+        }
+        match self.notifier.inc_epoch() {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("the mount has ended"),
+            Err(e) => tracing::warn!(error = %e, "cannot drop the kernel's names"),
+        }
+    }
+}
+
+/// Waits for the thread that lets names expire as long as is worth it; if in vain, what `below` says.
+fn wait(hear: &Receiver<bool>, below: impl FnOnce() -> bool) -> Result<(), bool> {
+    let begun = Instant::now();
+    match hear.recv_timeout(BRIEFLY) {
+        Ok(true) => return Ok(()),
+        Ok(false) | Err(RecvTimeoutError::Disconnected) => return Err(below()),
+        Err(RecvTimeoutError::Timeout) => {}
+    }
+    if !below() {
+        return Err(false);
+    }
+    match hear.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+        Ok(true) => Ok(()),
+        _ => Err(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(names: &mut Names, tally: &Tally) -> Vec<(u64, String)> {
+        let mut to = Vec::new();
+        names.take(7, tally, &mut to);
+        let text = |n: &Name| (n.parent, String::from_utf8_lossy(&n.name).into_owned());
+        let mut all: Vec<_> = to.iter().map(text).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn names_are_noted_once_and_taken_once() {
+        let (mut names, tally) = (Names::default(), Tally::default());
+        assert!(names.add(&tally, (1, b"a"), None));
+        assert!(!names.add(&tally, (1, b"a"), Some(Duration::from_secs(1))));
+        assert!(names.add(&tally, (2, b"a"), None) && names.add(&tally, (1, b"b"), None));
+        names.add_absent(&tally, b"x");
+        names.add_absent(&tally, b"x");
+        names.add_absent(&tally, b"y");
+        names.remove_absent(&tally, b"y");
+        assert_eq!(names.remove(&tally, (1, b"a")), Some(Some(Duration::from_secs(1))));
+        assert_eq!(names.remove(&tally, (1, b"a")), None);
+        let wanted = [(1, "b".to_string()), (2, "a".into()), (7, "x".into())];
+        assert_eq!(taken(&mut names, &tally), wanted);
+        assert!(taken(&mut names, &tally).is_empty());
+        assert_eq!(tally.bytes.load(Relaxed), 0);
+        assert!(!tally.begin(), "none is missing");
+    }
+
+    #[test]
+    fn what_has_no_room_is_missing_until_the_next_drop() {
+        let tally = Tally::default();
+        let mut names = Names::default();
+        for n in 0..=MAX_LINKS {
+            assert!(!tally.missing.load(SeqCst));
+            names.add(&tally, (1, n.to_string().as_bytes()), None);
+        }
+        assert!(tally.begin() && !tally.begin());
+        assert_eq!(taken(&mut names, &tally).len(), MAX_LINKS);
+        tally.bytes.store(MAX_BYTES - OVERHEAD, Relaxed);
+        names.add_absent(&tally, b"");
+        assert!(!tally.begin());
+        names.add_absent(&tally, b"x");
+        assert!(tally.begin());
+        assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES, "what had no room takes none");
+        names.clear(&tally);
+        assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES - OVERHEAD);
+    }
+
+    #[test]
+    fn renames_are_noted_apart_only_while_names_expire() {
+        let tally = Tally::default();
+        tally.moved((1, b"before"));
+        assert!(tally.moved.lock().is_empty() && !tally.begin());
+        (0..MAX_MOVED).for_each(|_| tally.moved((1, b"during")));
+        assert!(!tally.missing.load(SeqCst));
+        tally.moved((1, b"too many"));
+        assert_eq!(tally.moved.lock().len(), MAX_MOVED);
+        assert!(tally.missing.load(SeqCst));
+        tally.end();
+        tally.moved((1, b"after"));
+        assert!(tally.moved.lock().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_without_a_bound_nor_asks_without_need() {
+        let (say, hear) = channel();
+        let begun = Instant::now();
+        assert_eq!(wait(&hear, || false), Err(false));
+        assert!(begun.elapsed() >= BRIEFLY);
+        say.send(true).unwrap();
+        assert_eq!(wait(&hear, || unreachable!()), Ok(()));
+        assert_eq!(wait(&hear, || say.send(true).is_ok()), Ok(()), "late, but in time");
+        say.send(false).unwrap();
+        assert_eq!(wait(&hear, || true), Err(true));
+        let begun = Instant::now();
+        assert_eq!(wait(&hear, || true), Err(true));
+        assert!(begun.elapsed() >= PATIENCE);
+        drop(say);
+        assert_eq!(wait(&hear, || false), Err(false), "the thread has failed");
+    }
+}
