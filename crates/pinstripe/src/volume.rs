@@ -347,7 +347,8 @@ impl Volume {
         }
         let name = targets::name(role, index);
         Err(Failure::run(format!(
-            "{} is in the way of {name}, which shall be made: it is neither an empty directory nor              that target; move it elsewhere",
+            "{} is in the way of {name}, which shall be made: it is neither an empty directory \
+             nor that target; move it elsewhere",
             place.display()
         )))
     }
