@@ -73,7 +73,7 @@ impl Record {
     pub fn of(mountpoint: &Path) -> Outcome<Option<Record>> {
         let other = if Env::real().root { other_owner(mountpoint)? } else { None };
         if let Some(uid) = other {
-            return Ok(of_user(mountpoint, uid));
+            return Ok(of_user(&places::runtimes_of(uid), mountpoint, uid));
         }
         Ok(read(&Env::real().runtime()?.join(file_name(mountpoint))))
     }
@@ -148,7 +148,7 @@ pub fn other_owner(mountpoint: &Path) -> Outcome<Option<u32>> {
 
 /// What another user's process left. That user may have written anything there: a link, a pipe,
 /// the number of a process of somebody else.
-fn of_user(mountpoint: &Path, uid: u32) -> Option<Record> {
+fn of_user(dirs: &[PathBuf], mountpoint: &Path, uid: u32) -> Option<Record> {
     let name = file_name(mountpoint);
     let record = |dir: &PathBuf| {
         let meta = std::fs::symlink_metadata(dir).ok()?;
@@ -162,7 +162,7 @@ fn of_user(mountpoint: &Path, uid: u32) -> Option<Record> {
         let process = std::fs::metadata(format!("/proc/{}", record.process.pid)).ok()?;
         (process.uid() == uid && record.mountpoint == mountpoint).then_some(record)
     };
-    places::runtimes_of(uid).iter().find_map(record)
+    dirs.iter().find_map(record)
 }
 
 /// Mount points are names within a mount namespace.
@@ -172,4 +172,46 @@ fn file_name(mountpoint: &Path) -> std::ffi::OsString {
     let mut name = escape(mountpoint);
     name.push(format!("@{digits}.json"));
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn of_another_user_only_his_own_processes_are_believed() {
+        const USER: u32 = 54_321;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let top = tempfile::tempdir().unwrap();
+        let dirs = [top.path().join("absent"), top.path().join("records")];
+        let (dir, mnt) = (&dirs[1], Path::new("/m"));
+        std::fs::create_dir(dir).unwrap();
+        let path = dir.join(file_name(mnt));
+        let write = |pid: u32| {
+            let mut record = Record::own("up", mnt, Path::new("/s"));
+            record.process.pid = pid;
+            std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        };
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("1000").uid(USER).current_dir("/").spawn().unwrap();
+        let found = || of_user(&dirs, mnt, USER).map(|r| r.process.pid);
+        write(child.id());
+        assert_eq!(found(), None, "root's file in root's directory");
+        chown(dir, Some(USER), None).unwrap();
+        chown(&path, Some(USER), None).unwrap();
+        assert_eq!(found(), Some(child.id()));
+        write(std::process::id());
+        assert_eq!(found(), None, "a process of root");
+        write(child.id());
+        let aside = top.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        symlink(&aside, &path).unwrap();
+        assert_eq!(found(), None, "a link");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

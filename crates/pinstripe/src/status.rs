@@ -88,6 +88,11 @@ impl Place {
     pub fn of_mount(mountpoint: &std::path::Path) -> Outcome<Place> {
         let mountpoint = places::mountpoint(mountpoint)?;
         let name = mountpoint.display().to_string();
+        if let Some(uid) = other_owner(&mountpoint)? {
+            return Err(Failure::run(format!(
+                "the Pinstripe at {name} was mounted by user {uid}; only that user can ask its process"
+            )));
+        }
         match Record::of(&mountpoint)? {
             Some(r) if r.process().is_some() => {
                 Ok(Place { name, endpoint: Endpoint::Unix(r.socket), key: None })
@@ -97,16 +102,9 @@ impl Place {
                  brings it back",
                 r.process.pid
             ))),
-            None => Err(match other_owner(&mountpoint)? {
-                Some(uid) => Failure::run(format!(
-                    "the Pinstripe at {name} was mounted by user {uid}, and how to ask its process \
-                     is not known here; ask as that user"
-                )),
-                None => Failure::run(format!(
-                    "no Pinstripe of yours is mounted at {name}; `pinstripe status` lists those \
-                     that are"
-                )),
-            }),
+            None => Err(Failure::run(format!(
+                "no Pinstripe of yours is mounted at {name}; `pinstripe status` lists those that are"
+            ))),
         }
     }
 }
