@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use proto::Wire;
 
 const MAGIC: &[u8; 5] = b"PSMDT";
+/// What labels of other targets begin with.
+const OTHERS: &[u8] = b"PSTOST";
 const VERSION: u8 = 1;
 const FILE: &str = "label";
 /// A label that is being written.
@@ -50,6 +52,11 @@ pub enum LabelError {
         /// How.
         why: String,
     },
+    /// Another kind of target.
+    #[error(
+        "{0} is the label of another kind of target, such as an OST: there is nothing wrong with it; give the directory of a metadata target"
+    )]
+    Foreign(PathBuf),
     /// Newer than this program.
     #[error(
         "{path}: label version {found}, this program knows up to {VERSION}; use the newer program"
@@ -88,6 +95,9 @@ pub fn encode(label: &MdtLabel) -> Vec<u8> {
 /// Reads a label; `path` is for messages.
 pub fn decode(b: &[u8], path: &Path) -> Result<MdtLabel, LabelError> {
     let damaged = |why: &str| LabelError::Damaged { path: path.into(), why: why.into() };
+    if !b.starts_with(MAGIC) && b.starts_with(OTHERS) {
+        return Err(LabelError::Foreign(path.into()));
+    }
     if b.len() < 12 || &b[..5] != MAGIC {
         return Err(damaged("it does not begin as one"));
     }
@@ -143,6 +153,8 @@ mod tests {
         assert_eq!(b[..b.len() - 4], expect);
         let p = Path::new("label");
         assert_eq!(decode(&b, p).unwrap(), l);
+        let ost = decode(b"PSTOST\0\0\x01\0\0\0\x40\0\0\0", p).unwrap_err();
+        assert!(matches!(ost, LabelError::Foreign(_)) && ost.to_string().contains("OST"), "{ost}");
         let mut newer = b.clone();
         newer[5] = 2;
         assert!(matches!(decode(&newer, p), Err(LabelError::Version { found: 2, .. })));

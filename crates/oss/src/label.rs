@@ -123,12 +123,24 @@ impl OstLabel {
             Ok(bytes) => {
                 OstLabel::from_bytes(&bytes).map_err(|why| OstError::Label { path: file, why })
             }
-            Err(Errno::NOENT) => Err(OstError::Refused(format!(
-                "{} is not an OST: it has no label (format it first)",
-                path.display()
-            ))),
+            Err(Errno::NOENT) => Err(OstError::Refused(unlabelled(path))),
             Err(e) => Err(OstError::io(format!("reading {}", file.display()))(e)),
         }
+    }
+}
+
+/// Why a directory without a label cannot be served. Who formatted one that holds objects would lose them.
+fn unlabelled(path: &Path) -> String {
+    let held = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let held = held.map(|e| e.file_name()).find(|name| name != "lost+found");
+    let path = path.display();
+    match held {
+        None => format!("{path} is not an OST: it has no label (format it first)"),
+        Some(held) => format!(
+            "{path} is not an OST: it has no label, but holds '{}'; if it was one, bring {path}/{LABEL} back from a \
+             copy of it; if not, give another directory",
+            held.display()
+        ),
     }
 }
 

@@ -128,6 +128,12 @@ fn format_and_open_refuse_with_reasons() {
     fs::write(used.join("thesis.tex"), "x").unwrap();
     assert!(text(Ost::format(&used, &label())).contains("it holds 'thesis.tex'"));
     assert!(text(Ost::open(&used, options()).map(drop)).contains("no label"));
+    // One that was used is not told to be formatted.
+    let lost = dir.path().join("lost");
+    drop(fresh(&lost));
+    fs::remove_file(lost.join("label")).unwrap();
+    let said = text(Ost::open(&lost, options()).map(drop));
+    assert!(said.contains("lost/label back") && !said.contains("format"), "{said}");
     assert!(
         text(Ost::open(&dir.path().join("none"), options()).map(drop)).contains("No such file")
     );

@@ -93,7 +93,7 @@ pub struct ServerArgs {
     /// Where the management service is: HOST:PORT or unix:/PATH; not needed with --mgs
     #[arg(long, value_name = "ADDR")]
     pub mgs_addr: Option<String>,
-    /// Seconds to wait for the management service
+    /// Seconds to wait for the management service [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub mgs_wait: Option<u64>,
     #[command(flatten)]
@@ -132,7 +132,7 @@ pub struct MountArgs {
     /// Go to the background (the default)
     #[arg(long, conflicts_with = "foreground")]
     pub detach: bool,
-    /// Seconds to wait for the servers
+    /// Seconds to wait for the servers [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub wait: Option<u64>,
     #[command(flatten)]
