@@ -10,7 +10,7 @@ use proto::attr::{A_HAS_XATTR, S_MODE, SetAttr};
 use proto::layout::{DEFAULT_STRIPE_COUNT, DEFAULT_STRIPE_SIZE, LayoutSpec};
 use proto::lov::{Lov, LovError};
 use proto::mds::Cred;
-use proto::{Fid, XATTR_NAME_MAX};
+use proto::{Fid, FileKind, XATTR_NAME_MAX};
 
 use crate::convert::{cred, errno};
 use crate::fs::PinstripeFs;
@@ -104,7 +104,8 @@ impl PinstripeFs {
             (None, Some(spec)) => Lov::of_spec(&effective(spec)),
             (None, None) => {
                 let attr = self.client.getattr(cred, fid).map_err(errno)?;
-                if attr.is_dir() && fid != Fid::ROOT {
+                // Of what can have one the root and files show the default.
+                if attr.kind() != FileKind::File && fid != Fid::ROOT {
                     return Err(Errno::new(libc::ENODATA));
                 }
                 Lov::of_spec(&effective(LayoutSpec::DEFAULT))

@@ -4,21 +4,19 @@
 //! by itself, and is waited for. A dead mount is detached.
 
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use fuse::{MountError, MountState};
 
 use crate::cli::{Common, DownArgs};
 use crate::failure::{Doing, Failure, Outcome};
+use crate::later;
 use crate::out;
 use crate::places;
 use crate::record::Record;
 
 /// Time a process has to flush and end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time after which it is said what is waited for.
-const SILENCE: Duration = Duration::from_secs(3);
 /// With --force: time before it is told not to wait for files in use.
 const ASKED_TWICE: Duration = Duration::from_secs(1);
 /// With --force: time before it is ended.
@@ -30,7 +28,12 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     let record = Record::of(&mountpoint)?;
     let process = record.as_ref().and_then(Record::process);
     // The kernel waits for what was written while it unmounts, and the process while it ends.
-    let _waiting = (!args.force).then(|| tell_later(&mountpoint)).transpose()?;
+    let shown = mountpoint.display();
+    let waits = format!(
+        "what was written to {shown} is still being stored; waiting for it. \
+         `pinstripe down --force {shown}` does not wait"
+    );
+    let _waiting = (!args.force).then(|| later::say(waits)).transpose()?;
     let unmounted = unmount(&mountpoint, args.force)?;
     let Some((record, process)) = record.zip(process) else {
         return match unmounted {
@@ -75,30 +78,6 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     // It may have left its mount behind when it was killed.
     fuse::detach_dead(&mountpoint).doing(|| "cannot unmount".into())?;
     say(&mountpoint, Some(pid), common)
-}
-
-/// Says what is waited for, should it take long.
-fn tell_later(mountpoint: &Path) -> Outcome<Sender<()>> {
-    let shown = mountpoint.display().to_string();
-    later(SILENCE, move || {
-        eprintln!(
-            "pinstripe: what was written to {shown} is still being stored; waiting for it. \
-             `pinstripe down --force {shown}` does not wait"
-        );
-    })
-}
-
-/// Does it after a time, unless what this returns was dropped by then.
-fn later(time: Duration, act: impl FnOnce() + Send + 'static) -> Outcome<Sender<()>> {
-    let (done, waits) = channel();
-    let wait = move || {
-        if waits.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
-            act();
-        }
-    };
-    let thread = std::thread::Builder::new().name("tell".into()).spawn(wait);
-    thread.doing(|| "cannot start a thread".into())?;
-    Ok(done)
 }
 
 /// What was taken away.
@@ -170,25 +149,4 @@ fn say(mountpoint: &Path, pid: Option<u32>, common: &Common) -> Outcome<()> {
         out::line(&format!("{} is unmounted", mountpoint.display()));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_takes_long_is_told() {
-        let (tell, told) = channel();
-        let say = |what: &'static str| {
-            let tell = tell.clone();
-            move || tell.send(what).unwrap()
-        };
-        drop(later(Duration::from_secs(3600), say("short")).unwrap());
-        let waiting = later(Duration::from_millis(1), say("long")).unwrap();
-        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok("long"));
-        drop(waiting);
-        drop(tell);
-        // The other ends without a word.
-        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
-    }
 }

@@ -17,6 +17,7 @@ mod fsck;
 pub mod host;
 pub mod keyfile;
 pub mod label;
+mod later;
 pub mod lfs;
 mod locked;
 pub mod logging;

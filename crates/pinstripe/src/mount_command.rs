@@ -1,6 +1,7 @@
 //! `pinstripe mount`: a client of servers that run elsewhere.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::places::{self, Env};
 use crate::record::Record;
 use crate::resident::Resident;
 use crate::signals::Stops;
-use crate::{address, detach, keyfile, settings, volume};
+use crate::{address, detach, keyfile, later, settings, volume};
 
 /// Seconds to wait for the servers where nobody chose.
 const WAIT: u64 = 30;
@@ -29,6 +30,7 @@ pub fn run(args: MountArgs, common: &Common, config: &Config) -> Outcome<()> {
     if !args.foreground && !common.daemon_child {
         setup.refuse_running()?;
         let log = setup.log()?;
+        let _waiting = setup.tell_later()?;
         let text = detach::start(&log).inspect_err(|_| {
             // What it says is in the error.
             let _ = std::fs::remove_file(&log);
@@ -69,6 +71,15 @@ impl Setup {
         Ok(Setup { mountpoint, endpoint, subdir, key, wait, options })
     }
 
+    /// Says whom it waits for, should that take long.
+    fn tell_later(&self) -> Outcome<Sender<()>> {
+        later::say(format!(
+            "nothing is mounted yet; waiting for the servers of {}, at most {} s",
+            self.endpoint,
+            self.wait.as_secs()
+        ))
+    }
+
     fn refuse_running(&self) -> Outcome<()> {
         match Record::of(&self.mountpoint)? {
             Some(r) if r.process().is_some() => Err(Failure::run(format!(
@@ -103,9 +114,11 @@ impl Setup {
         let stops = Stops::listen()?;
         self.refuse_running()?;
         // Asked first with a clear answer: a wrong address or key is the usual mistake.
+        let waiting = (!common.daemon_child).then(|| self.tell_later()).transpose()?;
         let session = mgs::connect(&self.endpoint, "MGS", self.key.as_ref(), self.wait)?;
         let config = mgs::fetch(&session)?;
         session.close();
+        drop(waiting);
         let runtime = Env::real().runtime()?;
         places::sweep_sockets(&runtime);
         let socket = places::socket(&runtime, &format!("{}.sock", std::process::id()))?;

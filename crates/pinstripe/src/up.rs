@@ -115,6 +115,7 @@ impl Setup {
         if !made.is_empty() {
             tracing::info!("made {}", made.join(", "));
         }
+        self.detach_left(&volume)?;
         let key = volume.key()?.key;
         let spec = Spec {
             mgs: Some(volume.mgs()),
@@ -126,6 +127,19 @@ impl Setup {
         let served = self.serve(&node, &volume, common, &stops);
         node.close();
         served
+    }
+
+    /// Takes away what processes that were killed left mounted elsewhere of the same files: they are
+    /// this process's now, and nobody will answer there.
+    fn detach_left(&self, volume: &Volume) -> Outcome<()> {
+        let same = |r: &Record| r.data.as_deref() == Some(&volume.dir);
+        for left in Record::dead()?.iter().filter(|r| same(r)).map(|r| &r.mountpoint) {
+            match fuse::detach_dead(left) {
+                Ok(_) => tracing::info!("took a dead mount off {}", left.display()),
+                Err(e) => tracing::warn!("a dead mount stays on {}: {e}", left.display()),
+            }
+        }
+        Ok(())
     }
 
     fn serve(

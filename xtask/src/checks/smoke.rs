@@ -51,6 +51,7 @@ fn run(cx: &Cx) -> Result<()> {
         fs.up()?;
         intact(&fs, &data)
     });
+    cx.case("kill -9 and up elsewhere", || elsewhere(cx, &mut fs, &data));
     cx.case("down --force while a file is in use", || {
         let mut busy = std::fs::File::create(fs.mnt.join("busy"))?;
         std::io::Write::write_all(&mut busy, b"kept")?;
@@ -94,6 +95,10 @@ fn stripes(fs: &Fs) -> Result<()> {
     std::fs::write(&one, vec![1; 200_000])?;
     let index = fs.lfs(["getstripe", "-i"]).arg(&one).ok()?.text();
     ensure!(index.trim() == "2", "the first OST is {index}, not 2");
+    let fifo = fs.mnt.join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o644.into(), 0)?;
+    let said = fs.lfs(["getstripe"]).arg(&fifo).ok()?.text();
+    ensure!(said.contains("has no stripe info"), "a FIFO has stripes: {said}");
     Ok(())
 }
 
@@ -113,6 +118,19 @@ fn shown_as_down(cx: &Cx, fs: &Fs) -> Result<()> {
         ensure!(said.contains(&name) && said.contains("down"), "{which:?}: {said}");
     }
     Ok(())
+}
+
+/// What a killed process left mounted does not stay when its files are mounted somewhere else.
+fn elsewhere(cx: &Cx, fs: &mut Fs, data: &[u8]) -> Result<()> {
+    fs.kill()?;
+    fs.lfs(["df"]).run()?.refused()?;
+    let left = std::mem::replace(&mut fs.mnt, cx.dir("elsewhere")?);
+    fs.up()?;
+    ensure!(!is_mounted(&left), "the dead mount is still there");
+    intact(fs, data)?;
+    fs.down()?;
+    fs.mnt = left;
+    fs.up().map(|_| ())
 }
 
 fn intact(fs: &Fs, data: &[u8]) -> Result<()> {

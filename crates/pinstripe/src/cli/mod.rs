@@ -147,6 +147,9 @@ pub struct FsckArgs {
     /// Object storage target, likewise
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     pub ost: Vec<PathBuf>,
+    /// Management target, likewise; --data includes it
+    #[arg(long, value_name = "DIR", conflicts_with = "data")]
+    pub mgs: Option<PathBuf>,
     /// Also read all file data and check it against its checksums
     #[arg(long)]
     pub data_too: bool,

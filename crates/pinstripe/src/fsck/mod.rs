@@ -4,6 +4,7 @@
 //! target holds. Assumption: nobody serves the targets; their locks say so. Never does: write to a
 //! target.
 
+mod management;
 mod objects;
 
 use std::collections::HashMap;
@@ -65,8 +66,8 @@ impl Findings {
 
 /// Runs the command.
 pub fn run(args: &FsckArgs, common: &Common) -> Outcome<()> {
-    let (mdts, osts, _volume) = places(args)?;
-    let findings = check(&mdts, &osts, args.data_too)?;
+    let (parts, _volume) = places(args)?;
+    let findings = check(&parts, args.data_too)?;
     let count = findings.problems.len();
     if common.json {
         out::json_pretty(&json!({ "clean": count == 0, "findings": findings }));
@@ -80,23 +81,38 @@ pub fn run(args: &FsckArgs, common: &Common) -> Outcome<()> {
     }
 }
 
+/// The directories of what is checked.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// The management target, where it is to be checked, too.
+    pub mgs: Option<PathBuf>,
+    /// Metadata targets.
+    pub mdts: Vec<PathBuf>,
+    /// Object storage targets.
+    pub osts: Vec<PathBuf>,
+}
+
 /// The targets meant, and what keeps others from serving them meanwhile.
-fn places(args: &FsckArgs) -> Outcome<(Vec<PathBuf>, Vec<PathBuf>, Option<Volume>)> {
+fn places(args: &FsckArgs) -> Outcome<(Parts, Option<Volume>)> {
     match &args.data {
         Some(data) => {
             let volume = Volume::open_stopped(data)?;
-            Ok((volume.mdts(), volume.osts(), Some(volume)))
+            let (mdts, osts) = (volume.mdts(), volume.osts());
+            Ok((Parts { mgs: Some(volume.mgs()), mdts, osts }, Some(volume)))
         }
         None if args.mdt.is_empty() => {
             let text = "say what to check: --data DIR, or --mdt DIR and --ost DIR for each target";
             Err(Failure::usage(text))
         }
-        None => Ok((args.mdt.clone(), args.ost.clone(), None)),
+        None => {
+            let (mgs, mdts, osts) = (args.mgs.clone(), args.mdt.clone(), args.ost.clone());
+            Ok((Parts { mgs, mdts, osts }, None))
+        }
     }
 }
 
 /// Checks these targets against each other.
-pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Findings> {
+pub fn check(parts: &Parts, data_too: bool) -> Outcome<Findings> {
     let mut findings = Findings::default();
     let mut fs: Option<[u8; 16]> = None;
     let mut same_fs = |name: &str, found: [u8; 16]| match fs.replace(found) {
@@ -106,7 +122,7 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         _ => Ok(()),
     };
     let mut objects = Objects::default();
-    for dir in mdts {
+    for dir in &parts.mdts {
         let who = targets::identify(Role::Mdt, dir)?;
         let name = targets::name(Role::Mdt, who.index);
         same_fs(&name, who.fs)?;
@@ -125,7 +141,7 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         objects.own(&name, report.owners);
     }
     let mut open: HashMap<u32, OstDir> = HashMap::new();
-    for dir in osts {
+    for dir in &parts.osts {
         let ost = OstDir::open(dir).map_err(|e| Failure::run(e.to_string()))?;
         let name = ost.label.name();
         same_fs(&name, ost.label.fs)?;
@@ -138,6 +154,9 @@ pub fn check(mdts: &[PathBuf], osts: &[PathBuf], data_too: bool) -> Outcome<Find
         }
         objects.walk(dir, &ost, &mut findings)?;
         open.insert(ost.label.index, ost);
+    }
+    if let Some(fs) = parts.mgs.as_ref().and_then(|dir| management::check(dir, &mut findings)) {
+        same_fs("the management target", fs)?;
     }
     objects.compare(&open, &mut findings);
     if data_too {

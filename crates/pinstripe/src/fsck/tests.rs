@@ -65,8 +65,8 @@ impl Image {
 
     fn check(&self, data_too: bool) -> Findings {
         let args = FsckArgs { data: Some(self.dir.path().into()), data_too, ..FsckArgs::default() };
-        let (mdts, osts, _volume) = places(&args).unwrap();
-        check(&mdts, &osts, data_too).unwrap()
+        let (parts, _volume) = places(&args).unwrap();
+        check(&parts, data_too).unwrap()
     }
 
     /// The kinds of problems found.
@@ -361,9 +361,35 @@ fn what_cannot_be_checked_is_refused() {
     drop(running);
     let none = FsckArgs::default();
     assert_eq!(places(&none).err().unwrap().code, 2);
-    let e = check(&[image.dir.path().join("ost0")], &[], false).err().unwrap();
+    let e = check(&Parts { mdts: vec![image.dir.path().join("ost0")], ..Parts::default() }, false)
+        .err()
+        .unwrap();
     assert!(e.text.contains("ost0"), "{e}");
     let ost = image.dir.path().join("ost0");
-    let e = check(&[], &[ost.clone(), ost], false).err().unwrap();
+    let e =
+        check(&Parts { osts: vec![ost.clone(), ost], ..Parts::default() }, false).err().unwrap();
     assert!(e.text.contains("once more"), "{e}");
+}
+
+#[test]
+fn a_damaged_or_lost_record_of_the_management_target_is_named() {
+    let image = Image::make();
+    let mgs = image.dir.path().join("mgs");
+    let named = || {
+        let found = image.check(false).problems;
+        found.into_iter().map(|p| (p.target, p.kind, p.fid)).collect::<Vec<_>>()
+    };
+    assert_eq!(named(), []);
+    for file in [crate::label::LABEL_FILE, crate::mgs::STATE_FILE] {
+        let path = mgs.join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let mut torn = whole.clone();
+        *torn.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, torn).unwrap();
+        let damaged = ("MGS".to_string(), "damaged-record".to_string(), file.to_string());
+        assert_eq!(named(), [damaged]);
+        std::fs::write(&path, whole).unwrap();
+    }
+    std::fs::remove_file(mgs.join(crate::label::LABEL_FILE)).unwrap();
+    assert_eq!(named().len(), 1);
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::whole::{mount_of, mounts};
 use crate::cli::{Common, DfArgs};
@@ -31,28 +31,40 @@ pub fn run(args: &DfArgs, common: &Common) -> Outcome<()> {
     if mountpoints.is_empty() {
         return Err(Failure::run("lfs df: no Pinstripe file system is mounted"));
     }
-    let mut all = Vec::new();
+    let (mut all, mut failed) = (Vec::new(), None);
     for mountpoint in mountpoints {
         let state = Place::of_mount(&mountpoint).and_then(|p| p.ask());
-        if let Err(e) = &state {
-            eprintln!("lfs df: targets are not shown: {e}");
-        }
-        let state = state.unwrap_or_default();
-        if common.json {
-            all.push(state);
-        } else {
-            let shown = show(args, &mountpoint, &state);
-            match shown {
-                // One mount that is dead does not hide the others.
-                Err(e) if args.path.is_none() => eprintln!("{e}"),
-                other => other?,
+        let shown = match (&state, common.json) {
+            (Err(e), true) => {
+                let mountpoint = mountpoint.display().to_string();
+                all.push(json!({ "mountpoint": mountpoint, "error": e.text }));
+                Err(e.clone())
             }
+            (Ok(state), true) => {
+                all.push(state.clone());
+                Ok(())
+            }
+            (_, false) => {
+                if let Err(e) = &state {
+                    eprintln!("lfs df: targets are not shown: {e}");
+                }
+                show(args, &mountpoint, state.as_ref().unwrap_or(&Value::Null))
+            }
+        };
+        // One mount that is dead does not hide the others.
+        if let Err(e) = shown
+            && let Some(earlier) = failed.replace(e)
+        {
+            eprintln!("{earlier}");
         }
     }
     if common.json {
         out::json_pretty(&Value::from(all));
     }
-    Ok(())
+    match failed {
+        Some(e) => Err(Failure { answered: common.json, ..e }),
+        None => Ok(()),
+    }
 }
 
 fn show(args: &DfArgs, mountpoint: &Path, state: &Value) -> Outcome<()> {
