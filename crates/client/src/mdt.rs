@@ -81,6 +81,7 @@ impl Fids {
 pub(crate) fn changed(ops: &[Op]) -> Vec<Fid> {
     let fid = |op: &Op| match op {
         Op::Create { fid, .. }
+        | Op::Whiteout { fid, .. }
         | Op::SetAttr { fid, .. }
         | Op::WriteInline { fid, .. }
         | Op::Report { fid, .. }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::attr::{S_OPENED, S_SIZE};
 use proto::layout::LayoutSpec;
-use proto::mds::{C_OPEN, C_TMPFILE, C_TRUNC, Cred, O_READ, O_WRITE, Op, OpenInfo, RD_PLUS, Res};
+use proto::mds::{
+    C_OPEN, C_TMPFILE, C_TRUNC, Cred, O_READ, O_WRITE, Op, OpenInfo, RD_PLUS, RN_WHITEOUT, Res,
+};
 use proto::wire::List;
 use proto::{Attr, Errno, Fid, FileKind, SetAttr};
 
@@ -216,7 +218,13 @@ impl Client {
     ) -> Result<(Attr, Option<Attr>), Errno> {
         let asked = self.core().asked();
         let _removal = self.core().removal(&[(to_dir, to)])?;
-        let op = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), flags };
+        let (from, to) = (from.to_vec(), to.to_vec());
+        let op = if flags & RN_WHITEOUT == 0 {
+            Op::Rename { from_dir, from, to_dir, to, flags }
+        } else {
+            let fid = self.core().mdt.fid()?;
+            Op::Whiteout { from_dir, from, to_dir, to, flags: flags & !RN_WHITEOUT, fid }
+        };
         match self.ask(cred, op)? {
             Res::Renamed { moved, replaced } => {
                 let replaced = replaced.map(|attr| self.lost_name(attr, asked)).transpose()?;

@@ -124,6 +124,7 @@ proptest! {
             Op::Link { fid: Fid::CURRENT, dir: Fid::ROOT, name: b"g".to_vec() },
             Op::Report { fid: Fid::CURRENT, report },
             Op::Rename { from_dir: Fid::ROOT, from: b"f".to_vec(), to_dir: Fid::ROOT, to: b"h".to_vec(), flags: 0 },
+            Op::Whiteout { from_dir: Fid::ROOT, from: b"h".to_vec(), to_dir: Fid::ROOT, to: b"i".to_vec(), flags: 0, fid: Fid::CURRENT },
             Op::ReadDir { dir: Fid::ROOT, cookie: 0, max_bytes: 9000, flags: 1 },
             Op::Unlink { dir: Fid::ROOT, name: b"g".to_vec(), rmdir: false },
         ];

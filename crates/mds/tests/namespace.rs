@@ -51,6 +51,49 @@ fn names_come_go_and_survive_a_restart() {
 }
 
 #[test]
+fn a_rename_with_a_whiteout_leaves_one_or_nothing() {
+    let disk = MemoryDisk::new();
+    let s = Solo::new(&disk);
+    let c = s.client();
+    let r = Fid::ROOT;
+    let (a, b) = (c.make(r, "a", DIR).unwrap(), c.make(r, "b", DIR).unwrap());
+    let (f, d) = (c.make(a, "f", FILE).unwrap(), c.make(a, "d", DIR).unwrap());
+    let whiteout = |from: (Fid, &str), to: (Fid, &str), flags| {
+        let (from_dir, to_dir) = (from.0, to.0);
+        let (from, to, fid) = (from.1.into(), to.1.into(), c.fid());
+        c.one(Op::Whiteout { from_dir, from, to_dir, to, flags, fid }).map(drop)
+    };
+    let is_whiteout = |dir, name| {
+        let attr = c.lookup(dir, name).unwrap();
+        (attr.mode, attr.rdev, attr.nlink, attr.size) == (0o020_000, 0, 1, 0)
+    };
+    whiteout((a, "f"), (b, "f"), 0).unwrap();
+    assert_eq!(c.lookup(b, "f").unwrap().fid, f);
+    assert!(is_whiteout(a, "f"));
+    // Of a directory, in place of another, whose link goes with it.
+    c.make(b, "d", DIR).unwrap();
+    whiteout((a, "d"), (b, "d"), 0).unwrap();
+    assert_eq!(c.lookup(b, "d").unwrap().fid, d);
+    assert!(is_whiteout(a, "d"));
+    assert_eq!((c.attr(a).unwrap().nlink, c.attr(b).unwrap().nlink), (2, 3));
+    assert_eq!(
+        (c.list(a), c.list(b)),
+        (vec!["d".into(), "f".into()], vec!["d".into(), "f".into()])
+    );
+    // Where nothing is renamed none is left.
+    c.link(f, b, "g").unwrap();
+    assert_eq!(whiteout((b, "f"), (b, "g"), 0), Ok(()));
+    assert_eq!(whiteout((b, "f"), (b, "g"), RN_NOREPLACE), Err(Errno::EEXIST));
+    assert_eq!(whiteout((b, "f"), (b, "d"), RN_EXCHANGE), Err(Errno::EINVAL));
+    assert_eq!(whiteout((b, "absent"), (b, "h"), 0), Err(Errno::ENOENT));
+    assert_eq!(c.lookup(b, "f").unwrap().fid, f);
+    assert_eq!(c.list(b), ["d", "f", "g"]);
+    c.unlink(a, "f", false).unwrap();
+    c.sync();
+    common::check(&disk, s, &[c]);
+}
+
+#[test]
 fn renames_follow_rename_2() {
     let s = Solo::new(&MemoryDisk::new());
     let c = s.client();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use client::Client;
 use fuse::*;
-use proto::mds::{RN_EXCHANGE, RN_NOREPLACE};
+use proto::mds::{RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 
 use crate::belief::Asked;
 use crate::caches::Caches;
@@ -210,7 +210,7 @@ impl Filesystem for PinstripeFs {
         flags: u32,
         reply: Reply<()>,
     ) {
-        if flags & !(RN_NOREPLACE | RN_EXCHANGE) != 0 {
+        if flags & !(RN_NOREPLACE | RN_EXCHANGE | RN_WHITEOUT) != 0 {
             return reply.err(Errno::EINVAL);
         }
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));

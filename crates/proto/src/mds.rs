@@ -207,6 +207,8 @@ pub const RD_PLUS: u8 = 1;
 pub const RN_NOREPLACE: u32 = 1;
 /// Rename: swap (RENAME_EXCHANGE).
 pub const RN_EXCHANGE: u32 = 2;
+/// Rename: leave a whiteout (RENAME_WHITEOUT); asked for by [`Op::Whiteout`].
+pub const RN_WHITEOUT: u32 = 4;
 
 crate::wire_enum! {
     /// One operation. Each names the result it has when it succeeds.
@@ -307,6 +309,9 @@ crate::wire_enum! {
         /// of any of them are called back together before the first; what is in the way then is
         /// EAGAIN.
         32 => Lease { fid: Fid, bits: u8 },
+        /// As [`Op::Rename`], and the old name becomes a whiteout: a character device 0:0, which hides a
+        /// name of a lower layer (RENAME_WHITEOUT). `fid` is from the client's range: [`Res::Renamed`].
+        33 => Whiteout { from_dir: Fid, from: Vec<u8>, to_dir: Fid, to: Vec<u8>, flags: u32, fid: Fid },
     }
 }
 

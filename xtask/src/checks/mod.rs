@@ -29,6 +29,7 @@ mod mpi;
 mod names;
 mod net;
 mod orphans;
+mod overlay;
 mod pjdfstest;
 mod rights;
 mod sharing;
@@ -75,6 +76,7 @@ pub const ALL: &[&Check] = &[
     &coherence::CHECK,
     &names::CHECK,
     &holes::CHECK,
+    &overlay::CHECK,
     &rights::CHECK,
     &times::CHECK,
     &locks::CHECK,

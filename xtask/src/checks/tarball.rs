@@ -95,7 +95,7 @@ fn special(line: &str) -> bool {
 }
 
 /// Whatever rsync would change is a difference: content, modes, owners, times, links, ACLs, xattrs.
-fn rsync(cx: &Cx, source: &Path, copy: &Path) -> Result<()> {
+pub(super) fn rsync(cx: &Cx, source: &Path, copy: &Path) -> Result<()> {
     let mut from = source.as_os_str().to_owned();
     from.push("/");
     let out = cx

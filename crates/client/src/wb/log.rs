@@ -47,7 +47,7 @@ fn bytes_of(op: &Op) -> usize {
 
 /// Whether it matters on whose behalf the MDT does it.
 fn by_cred(op: &Op) -> bool {
-    matches!(op, Op::Create { .. })
+    matches!(op, Op::Create { .. } | Op::Whiteout { .. })
 }
 
 impl Log {

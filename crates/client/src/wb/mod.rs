@@ -250,7 +250,8 @@ impl Tree {
             Op::Create { dir, name, .. } | Op::Unlink { dir, name, .. } => {
                 vec![Some(*dir), self.child(*dir, name)]
             }
-            Op::Rename { from_dir, from, to_dir, to, .. } => {
+            Op::Rename { from_dir, from, to_dir, to, .. }
+            | Op::Whiteout { from_dir, from, to_dir, to, .. } => {
                 let children = (self.child(*from_dir, from), self.child(*to_dir, to));
                 vec![Some(*from_dir), Some(*to_dir), children.0, children.1]
             }
@@ -284,7 +285,8 @@ impl Tree {
     fn note(&mut self, op: &Op) -> Note {
         let changes = Tree::asks_names(op).map_or(0, |dir| self.names.changes(dir));
         let idle = match op {
-            Op::Rename { from_dir, from, to_dir, to, .. } => {
+            Op::Rename { from_dir, from, to_dir, to, .. }
+            | Op::Whiteout { from_dir, from, to_dir, to, .. } => {
                 let moved = self.child(*from_dir, from);
                 moved.is_some() && moved == self.child(*to_dir, to)
             }
@@ -378,6 +380,14 @@ impl Tree {
                     }
                 }
             }
+            // What is at the old name the answer does not tell.
+            (Op::Whiteout { from_dir, from, to_dir, to, .. }, Res::Renamed { moved, replaced }) => {
+                learn(self, moved);
+                self.found_in(moved, *to_dir, note);
+                self.names.forget_name(*from_dir, from);
+                self.names.forget_name(*to_dir, to);
+                replaced.iter().for_each(|a| self.lost_link(a, note));
+            }
             (Op::Link { dir, name, .. }, Res::Attr { attr }) => {
                 learn(self, attr);
                 self.set_name(*dir, name, Some((attr.fid, attr.kind())), true, note);
@@ -461,7 +471,8 @@ impl Tree {
             | Op::Unlink { dir, name, .. }
             | Op::Lookup { dir, name }
             | Op::Link { dir, name, .. } => self.names.forget_name(*dir, name),
-            Op::Rename { from_dir, from, to_dir, to, .. } => {
+            Op::Rename { from_dir, from, to_dir, to, .. }
+            | Op::Whiteout { from_dir, from, to_dir, to, .. } => {
                 self.names.forget_name(*from_dir, from);
                 self.names.forget_name(*to_dir, to);
             }

@@ -40,13 +40,21 @@ fn waits(op: &Op) -> bool {
 fn needs_opens(op: &Op) -> bool {
     matches!(
         op,
-        Op::Unlink { .. } | Op::Rename { .. } | Op::BeginWrite { .. } | Op::DropInline { .. }
+        Op::Unlink { .. }
+            | Op::Rename { .. }
+            | Op::Whiteout { .. }
+            | Op::BeginWrite { .. }
+            | Op::DropInline { .. }
     )
 }
 
 /// Whether it may put a directory elsewhere.
 fn moves(op: &Op) -> bool {
-    matches!(op, Op::Rename { from_dir, to_dir, .. } if from_dir != to_dir)
+    matches!(
+        op,
+        Op::Rename { from_dir, to_dir, .. } | Op::Whiteout { from_dir, to_dir, .. }
+            if from_dir != to_dir
+    )
 }
 
 /// Whether it is one of several that stand for themselves.
@@ -156,10 +164,14 @@ impl Mdt {
             // What a name stands for decides what else is concerned.
             let unknown = match &op {
                 Op::Unlink { dir, name, .. } => Some((*dir, name)),
-                Op::Rename { from_dir, from, .. } if !tree.knows(*from_dir, from) => {
+                Op::Rename { from_dir, from, .. } | Op::Whiteout { from_dir, from, .. }
+                    if !tree.knows(*from_dir, from) =>
+                {
                     Some((*from_dir, from))
                 }
-                Op::Rename { to_dir, to, .. } => Some((*to_dir, to)),
+                Op::Rename { to_dir, to, .. } | Op::Whiteout { to_dir, to, .. } => {
+                    Some((*to_dir, to))
+                }
                 _ => None,
             };
             if let Op::ReadDir { dir, cookie, flags, .. } = &op
@@ -453,7 +465,7 @@ impl Tree {
                 Op::Create { dir, .. } | Op::Unlink { dir, .. } | Op::Link { dir, .. } => {
                     wishes.push(Op::GetAttr { fid: *dir });
                 }
-                Op::Rename { from_dir, to_dir, .. } => {
+                Op::Rename { from_dir, to_dir, .. } | Op::Whiteout { from_dir, to_dir, .. } => {
                     wishes.push(Op::GetAttr { fid: *from_dir });
                     if to_dir != from_dir {
                         wishes.push(Op::GetAttr { fid: *to_dir });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinstripe_client::{Client, Data, OpenFile, OpenFlags};
 use proptest::prelude::*;
 use proto::attr::{A_INLINE, A_SIZE_LAGS, S_ATIME, S_MODE, S_MTIME, S_MTIME_NOW, S_SIZE, S_UID};
-use proto::mds::{C_EXCL, Cred, RN_EXCHANGE, RN_NOREPLACE};
+use proto::mds::{C_EXCL, Cred, RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 use proto::wire::List;
 use proto::{Attr, Errno, Fid, FileKind, SetAttr, TimeSpec};
 
@@ -47,7 +47,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         FileKind::Char,
     ]);
     let mode = prop::sample::select(vec![0o755u32, 0o2775, 0o640, 0o1777]);
-    let flags = prop::sample::select(vec![0, 0, 0, RN_NOREPLACE, RN_EXCHANGE]);
+    let flags = prop::sample::select(vec![0, 0, 0, RN_NOREPLACE, RN_EXCHANGE, RN_WHITEOUT]);
     let what = prop::sample::select(vec![S_MODE, S_UID, S_SIZE, S_MTIME | S_ATIME, S_MTIME_NOW, 0]);
     prop_oneof![
         6 => (place(), kind, mode, 0u32..3)

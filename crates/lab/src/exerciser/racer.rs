@@ -81,6 +81,7 @@ fn step(
         8 => rfs::unlinkat(CWD, a, AtFlags::REMOVEDIR),
         9 | 10 => rfs::unlinkat(CWD, a, AtFlags::empty()),
         11 | 12 => rfs::renameat_with(CWD, a, CWD, b, RenameFlags::empty()),
+        13 if number.is_multiple_of(3) => rfs::renameat_with(CWD, a, CWD, b, RenameFlags::WHITEOUT),
         13 => rfs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE),
         14 => rfs::linkat(CWD, a, CWD, b, AtFlags::empty()),
         15 => rfs::symlinkat(if number.is_multiple_of(2) { c"d/a" } else { c"../f" }, CWD, a),

@@ -89,13 +89,17 @@ impl Source {
                 remember(&mut self.files, to);
             }
             Op::Unlink { path } | Op::Rmdir { path } if ok => self.forget(path),
-            Op::Rename { from, to, flags: 0 | 1 } if ok => {
+            Op::Rename { from, to, flags: flags @ (0 | 1 | 4 | 5) } if ok => {
                 for known in [&mut self.files, &mut self.dirs, &mut self.others] {
                     if known.contains(from) {
                         remember(known, to);
                     }
                 }
                 self.forget(from);
+                if flags & 4 != 0 {
+                    // A whiteout.
+                    remember(&mut self.others, from);
+                }
             }
             _ => {}
         }
@@ -317,7 +321,12 @@ impl Source {
             6..=9 => Op::Unlink { path: self.path() },
             10..=14 => {
                 let (from, to) = (self.path(), self.path());
-                Op::Rename { from, to, flags: self.pick(&[0, 0, 0, 1, 2, 3]) }
+                // A whiteout is a device.
+                let flags: &[u32] = match self.has("devices") {
+                    true => &[0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6],
+                    false => &[0, 0, 0, 1, 2, 3],
+                };
+                Op::Rename { from, to, flags: self.pick(flags) }
             }
             15 | 16 => {
                 let (from, to) = (self.path(), self.fresh_mostly());

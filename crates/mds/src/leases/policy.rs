@@ -28,7 +28,7 @@ pub fn named(op: &Op, mut f: impl FnMut(Fid, u8)) {
             f(*dir, NAMES);
             f(*fid, LS_ATTR | EXCLUSIVE);
         }
-        Op::Rename { from_dir, to_dir, .. } => {
+        Op::Rename { from_dir, to_dir, .. } | Op::Whiteout { from_dir, to_dir, .. } => {
             f(*from_dir, NAMES);
             f(*to_dir, NAMES);
         }
@@ -81,7 +81,8 @@ pub fn names_current(op: &Op) -> bool {
 pub fn targets(op: &Op, mut f: impl FnMut(Fid, &[u8])) {
     match op {
         Op::Unlink { dir, name, .. } => f(*dir, name),
-        Op::Rename { from_dir, from, to_dir, to, .. } => {
+        Op::Rename { from_dir, from, to_dir, to, .. }
+        | Op::Whiteout { from_dir, from, to_dir, to, .. } => {
             f(*from_dir, from);
             f(*to_dir, to);
         }
@@ -222,7 +223,7 @@ pub fn wants(op: &Op, res: Result<&Res, Errno>, mut f: impl FnMut(Fid, Want)) {
         }
         (Op::Create { dir, .. }, _) => f(*dir, Want::Names),
         (Op::Link { dir, .. } | Op::Unlink { dir, .. }, _) => f(*dir, Want::DirOwner),
-        (Op::Rename { from_dir, to_dir, .. }, _) => {
+        (Op::Rename { from_dir, to_dir, .. } | Op::Whiteout { from_dir, to_dir, .. }, _) => {
             f(*from_dir, Want::DirOwner);
             f(*to_dir, Want::DirOwner);
         }

@@ -37,17 +37,9 @@ pub(super) fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
     }
     let kind = FileKind::from_mode(*mode).ok_or(Errno::EINVAL)?;
     check_kind(kind, target, tmp)?;
-    r.fresh(*fid)?;
     let (mode, xattrs) = initial_mode(r, dir, &parent, *mode, *umask)?;
     let mut inode = new_inode(r, &parent, kind, mode, *rdev, target);
-    if !xattrs.list.0.is_empty() {
-        inode.flags |= A_HAS_XATTR;
-        let acl = |n: &[u8]| xattrs.list.0.iter().any(|x| x.name == n);
-        inode.flags |= if acl(acl::ACCESS) { A_HAS_ACL } else { 0 };
-        inode.flags |= if acl(acl::DEFAULT) { F_DEFAULT_ACL } else { 0 };
-        let value = Bytes::from(record::encode(&xattrs));
-        r.txn.set_blob(keys::of(keys::XATTR, *fid), Some(value));
-    }
+    take_fid(r, *fid, &mut inode, &xattrs)?;
     if tmp {
         inode.nlink = 0;
         inode.flags |= F_TMPFILE;
@@ -59,11 +51,39 @@ pub(super) fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
     }
     let attr = inode.attr(*fid);
     r.txn.insert(*fid, inode);
-    r.then(Effect::Used(*fid));
     r.current = *fid;
     let want = flags & C_OPEN != 0 && kind == FileKind::File;
     let open = want.then(|| open::fresh(r, *fid, *open));
     Ok(Res::Entry { attr, created: true, open })
+}
+
+/// A character device 0:0 of mode 0, under a name that is free.
+pub(super) fn whiteout(r: &mut Run<'_>, dir: Fid, name: &[u8], fid: Fid) -> Step<()> {
+    let (parent, kind) = (r.txn.dir(dir)?, FileKind::Char);
+    let (mode, xattrs) = initial_mode(r, dir, &parent, kind.mode_bits(), 0)?;
+    let mut inode = new_inode(r, &parent, kind, mode, 0, &[]);
+    take_fid(r, fid, &mut inode, &xattrs)?;
+    inode.home = Some(Home { dir, name: name.to_vec() });
+    r.txn.set_entry(dir, name, Some(Dent { fid, kind }));
+    r.touch_dir(dir, 1, 0)?;
+    r.txn.insert(fid, inode);
+    Ok(())
+}
+
+/// Uses up a FID for an inode that begins with these attributes.
+fn take_fid(r: &mut Run<'_>, fid: Fid, inode: &mut Inode, xattrs: &Xattrs) -> Step<()> {
+    r.fresh(fid)?;
+    r.then(Effect::Used(fid));
+    if xattrs.list.0.is_empty() {
+        return Ok(());
+    }
+    inode.flags |= A_HAS_XATTR;
+    let acl = |n: &[u8]| xattrs.list.0.iter().any(|x| x.name == n);
+    inode.flags |= if acl(acl::ACCESS) { A_HAS_ACL } else { 0 };
+    inode.flags |= if acl(acl::DEFAULT) { F_DEFAULT_ACL } else { 0 };
+    let value = Bytes::from(record::encode(xattrs));
+    r.txn.set_blob(keys::of(keys::XATTR, fid), Some(value));
+    Ok(())
 }
 
 fn existing(r: &mut Run<'_>, dent: &Dent, flags: u8, open: u32) -> Step<Res> {

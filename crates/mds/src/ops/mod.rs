@@ -43,6 +43,9 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
         Op::Rename { from_dir, from, to_dir, to, flags } => {
             rename::run(r, (*from_dir, from), (*to_dir, to), *flags)
         }
+        Op::Whiteout { from_dir, from, to_dir, to, flags, fid } => {
+            rename::whiteout(r, (*from_dir, from), (*to_dir, to), *flags, *fid)
+        }
         Op::ReadDir { dir, cookie, max_bytes, flags } => {
             readdir::run(r, *dir, *cookie, *max_bytes, *flags)
         }
@@ -79,9 +82,11 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
 pub fn needs_space(op: &Op) -> bool {
     match op {
         // A create that finds the name adds nothing: it looks for itself.
-        Op::Link { .. } | Op::SetLayout { .. } | Op::SetXattr { .. } | Op::BeginWrite { .. } => {
-            true
-        }
+        Op::Link { .. }
+        | Op::SetLayout { .. }
+        | Op::SetXattr { .. }
+        | Op::BeginWrite { .. }
+        | Op::Whiteout { .. } => true,
         Op::WriteInline { data, .. } => !data.is_empty(),
         _ => false,
     }

@@ -1,9 +1,9 @@
-//! Rename, with NOREPLACE and EXCHANGE.
+//! Rename, with NOREPLACE, EXCHANGE and WHITEOUT.
 
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE, Res};
 use proto::{Errno, Fid, FileKind};
 
-use super::check_name;
+use super::{check_name, create};
 use crate::namespace::Run;
 use crate::record::{Dent, Home};
 use crate::txn::Step;
@@ -12,6 +12,27 @@ use crate::txn::Step;
 const MAX_DEPTH: usize = 100_000;
 
 type Place<'a> = (Fid, &'a Vec<u8>);
+
+/// Renames, and makes a whiteout at the old name: what a union of directories takes for a name removed from its
+/// upper layer.
+pub(super) fn whiteout(
+    r: &mut Run<'_>,
+    from: Place<'_>,
+    to: Place<'_>,
+    flags: u32,
+    fid: Fid,
+) -> Step<Res> {
+    if flags & !RN_NOREPLACE != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let done = run(r, from, to, flags)?;
+    let dir = r.fid(from.0)?;
+    // Of two links of one file nothing was renamed.
+    if r.txn.entry(dir, from.1)?.is_none() {
+        create::whiteout(r, dir, from.1, fid)?;
+    }
+    Ok(done)
+}
 
 pub(super) fn run(r: &mut Run<'_>, from: Place<'_>, to: Place<'_>, flags: u32) -> Step<Res> {
     let from = (r.fid(from.0)?, from.1);

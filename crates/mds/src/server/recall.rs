@@ -198,7 +198,9 @@ impl State {
         });
         match op {
             // Where a directory is depends on the names above it.
-            Op::Rename { from_dir, to_dir, .. } if from_dir != to_dir => {
+            Op::Rename { from_dir, to_dir, .. } | Op::Whiteout { from_dir, to_dir, .. }
+                if from_dir != to_dir =>
+            {
                 let to = if *to_dir == Fid::CURRENT { task.current } else { *to_dir };
                 self.upwards(task, to, &mut found);
             }
