@@ -3,10 +3,9 @@
 //! Role: the newest version wins, whichever way it came. Assumptions: as [`crate::names`]. Bounded
 //! by [`MAX_ATTRS`]: those nobody used lately go first. Never does: I/O.
 
-use std::collections::HashMap;
-
 use proto::attr::A_INLINE;
 use proto::{Attr, Fid, Layout};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::leases::Mark;
 

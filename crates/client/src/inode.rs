@@ -531,6 +531,10 @@ impl State {
     pub(crate) fn write_inline(inline: &mut Inline, offset: u64, data: &[u8]) {
         let (a, b) = (offset as usize, offset as usize + data.len());
         let from = inline.data.len().min(a) as u64;
+        if inline.data.is_empty() {
+            // Most files are written once.
+            inline.data.reserve_exact(b);
+        }
         if inline.data.len() < b {
             inline.data.resize(b, 0);
         }

@@ -9,7 +9,6 @@
 //! table has lost the MDT may still list, which costs a call-back at most. Under the SOLE lease
 //! nothing here is asked. Never does: I/O, waiting.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use proto::mds::{
     LS_ATTR, LS_DIRX, LS_LATE, LS_LAYOUT, LS_LOOKUP, LS_OPEN, LS_READ, LS_WRITE, Lease,
 };
 use proto::{Fid, FileKind};
+use rustc_hash::FxHashMap as HashMap;
 
 /// How long what was granted is believed after the MDT last surely knew this client (invariant 3). An
 /// MDT gives a client at least 20 seconds to answer a call-back before others get what it had; the

@@ -38,10 +38,14 @@ pub(crate) fn lost(why: &NetError) -> Errno {
 
 /// The result of the last operation; its failure as an error.
 pub(crate) fn last(mut results: Vec<Res>) -> Result<Res, Errno> {
-    match results.pop() {
-        Some(Res::Failed { errno }) => Err(Errno(errno.into())),
-        Some(res) => Ok(res),
-        None => Err(Errno::EPROTO),
+    results.pop().ok_or(Errno::EPROTO).and_then(done)
+}
+
+/// A result, or the error it tells.
+fn done(res: Res) -> Result<Res, Errno> {
+    match res {
+        Res::Failed { errno } => Err(Errno(errno.into())),
+        res => Ok(res),
     }
 }
 
@@ -155,13 +159,18 @@ impl Mdt {
 
     /// Runs one operation.
     pub(crate) fn one(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
-        last(self.compound(cred, vec![op])?)
+        self.one_got(cred, op).map(|(res, _)| res)
     }
 
     /// As [`Mdt::one`]; also the leases that came with it.
     pub(crate) fn one_got(&self, cred: &Cred, op: Op) -> Result<(Res, Arc<Got>), Errno> {
-        let (results, got) = self.compound_got(cred, vec![op])?;
-        Ok((last(results)?, got))
+        match self.here(cred, op) {
+            Ok((res, got)) => Ok((done(res)?, got.unwrap_or_default())),
+            Err(op) => {
+                let (results, got) = self.there(cred, vec![op])?;
+                Ok((last(results)?, got))
+            }
+        }
     }
 
     /// Runs one operation that may wait at the MDT; None when the request's time ran out.

@@ -4,10 +4,11 @@
 //! caller holds the lock of [`crate::wb`], and asks only while it holds the lease. Bounded by
 //! [`MAX_NAMES`]: directories nobody used lately go first. Never does: I/O.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use proto::order::{COOKIE_SHIFT, cookie, name_hash};
 use proto::{Fid, FileKind};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::leases::Mark;
 

@@ -5,12 +5,13 @@
 //! has a file open then is told; so is who opens one later that was changed and not committed.
 //! Assumptions: told on the transport's thread before anything is sent again. Never does: replay.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::{Errno, Fid};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// Directories remembered as told of one loss; beyond that they count as told (invariant 8).
 const MAX_TOLD: usize = 65_536;

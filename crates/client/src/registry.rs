@@ -3,12 +3,13 @@
 //! Role: one [`Inode`] per FID as long as anybody needs it, and for a while after, so that late
 //! answers meet what is known. Never does: I/O; a shard is locked for a look-up only.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use proto::{Attr, Fid};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::inode::{Idle, Inode, Place};
 
@@ -19,6 +20,11 @@ pub(crate) const IDLE_MAX: usize = 4096;
 const IDLE_BYTES: usize = 32 << 20;
 /// Closed and clean files of which the attributes are kept, about 1 KiB each.
 const BARE_MAX: usize = 32_768;
+/// More of each that wait for [`Registry::trim`]: who closes a file does not look at others, which the
+/// processor's cache has forgotten.
+const TRIM_LATER: usize = 1024;
+/// Bytes of data that wait so.
+const TRIM_LATER_BYTES: usize = 4 << 20;
 
 /// Files nobody needs; one that is needed again is found in its queue later, and passed over.
 #[derive(Default)]
@@ -38,6 +44,15 @@ impl Queues {
         let (fid, bytes) = self.full.pop_front()?;
         self.bytes -= bytes;
         Some(fid)
+    }
+
+    /// Takes out those idle for longest, if there are more than the limits, and these, allow.
+    fn surplus(&mut self, more: usize, more_bytes: usize) -> [Option<(Fid, Idle)>; 2] {
+        let many = self.full.len() > IDLE_MAX + more || self.bytes > IDLE_BYTES + more_bytes;
+        let full = if many { self.pop() } else { None };
+        let many = self.bare.len() > BARE_MAX + more;
+        let bare = if many { self.bare.pop_front() } else { None };
+        [full.map(|fid| (fid, Idle::Full)), bare.map(|fid| (fid, Idle::Bare))]
     }
 }
 
@@ -100,18 +115,23 @@ impl Registry {
             st.idle = Idle::Full;
             bytes
         };
-        let (full, bare) = {
+        let surplus = {
             let mut q = self.idle.lock();
             q.push(inode.fid, bytes);
-            let full = if q.full.len() > IDLE_MAX || q.bytes > IDLE_BYTES { q.pop() } else { None };
-            let bare = if q.bare.len() > BARE_MAX { q.bare.pop_front() } else { None };
-            (full, bare)
+            q.surplus(TRIM_LATER, TRIM_LATER_BYTES)
         };
-        if let Some(fid) = full {
-            self.retire(fid, Idle::Full);
-        }
-        if let Some(fid) = bare {
-            self.retire(fid, Idle::Bare);
+        surplus.into_iter().flatten().for_each(|(fid, from)| self.retire(fid, from));
+    }
+
+    /// Lets go of what is beyond the limits.
+    pub(crate) fn trim(&self) {
+        // Those that are held for a moment come again.
+        for _ in 0..2 * TRIM_LATER {
+            let surplus = self.idle.lock().surplus(0, 0);
+            if surplus == [None; 2] {
+                return;
+            }
+            surplus.into_iter().flatten().for_each(|(fid, from)| self.retire(fid, from));
         }
     }
 

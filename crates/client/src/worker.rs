@@ -88,7 +88,8 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
     }
 }
 
-/// Sends the log: when it is long, and all of it within a second; until the client stops.
+/// Sends the log: when it is long, and all of it within a second; until the client stops. Files idle for long go
+/// meanwhile.
 pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) {
     loop {
         select! {
@@ -98,6 +99,7 @@ pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) 
         }
         core.mdt.flush();
         core.note_lost();
+        core.registry.trim();
     }
 }
 

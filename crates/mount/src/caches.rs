@@ -6,7 +6,6 @@
 //! (invariant 3): the epoch is noted before a call and compared after it. Notifications are sent by
 //! the client's own thread, which holds no lock a handler may want.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use fuse::Notifier;
 use parking_lot::Mutex;
 use proto::mds::{LS_ATTR, LS_READ, Lease};
 use proto::{Attr, Fid};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::belief::{self, Asked};
 use crate::below::Device;
@@ -56,7 +56,7 @@ impl Caches {
     /// Caches of a client's mount.
     pub fn new(client: Client, consistency: Consistency) -> Caches {
         let root = client.root().fid;
-        let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::new() });
+        let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::default() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
         let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));

@@ -4,7 +4,6 @@
 //! numbers, which a FID gives and which give it back; of each its names are kept ([`crate::names`]). Never
 //! does: I/O.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use client::OpenFile;
 use parking_lot::Mutex;
 use proto::{Attr, FileKind};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::names::{Name, Names, Tally};
 

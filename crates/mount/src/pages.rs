@@ -11,12 +11,12 @@
 //! Bounded by the files that are open ([`crate::handles::MAX_HANDLES`]): those of closed ones go with the next
 //! pass. Never does: let a handler wait for the kernel; the answer to fsync(2) is sent by the thread here.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse::{Notifier, Reply};
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap as HashMap;
 
 /// How long doubtful pages are shown at most before they are dropped.
 const LAG: Duration = Duration::from_millis(100);

@@ -20,12 +20,12 @@ mod send;
 mod trust;
 mod vouch;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use proto::mds::{LS_ATTR, Op, Res};
 use proto::{Attr, Errno, Fid, FileKind, Layout};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::attrs::Attrs;
 use crate::leases::{Got, Mark};
@@ -119,8 +119,8 @@ impl Wb {
             shared: Shared::default(),
             kinds: Kinds::default(),
             log: Log::default(),
-            busy: HashMap::new(),
-            pending: HashMap::new(),
+            busy: HashMap::default(),
+            pending: HashMap::default(),
             vague: 0,
             moving: 0,
             in_flight: false,

@@ -3,9 +3,8 @@
 //! Role: under the lease opens are told to the MDT only before something happens that must know of
 //! them. Assumptions: as [`super`]. Never does: I/O.
 
-use std::collections::HashMap;
-
 use proto::Fid;
+use rustc_hash::FxHashMap as HashMap;
 
 /// Handles chosen here; those of an MDT never have this bit.
 const OWN: u64 = 1 << 63;
@@ -29,7 +28,8 @@ impl Opens {
     pub(crate) fn begin(&mut self, fid: Fid, flags: u32) -> u64 {
         self.next += 1;
         let handle = OWN | self.next;
-        self.map.entry(fid).or_default().push(Open { handle, flags, told: false });
+        let opens = self.map.entry(fid).or_insert_with(|| Vec::with_capacity(1));
+        opens.push(Open { handle, flags, told: false });
         handle
     }
 

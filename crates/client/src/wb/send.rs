@@ -128,7 +128,7 @@ impl Mdt {
     }
 
     /// Does an operation here, or gives it back; also the leases that came with it.
-    fn here(&self, cred: &Cred, op: Op) -> Result<(Res, Option<Arc<Got>>), Op> {
+    pub(crate) fn here(&self, cred: &Cred, op: Op) -> Result<(Res, Option<Arc<Got>>), Op> {
         if !self.wb.may() {
             return self.here_among(cred, op);
         }
@@ -201,7 +201,7 @@ impl Mdt {
     }
 
     /// Sends operations, with the log in front.
-    fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<(Vec<Res>, Arc<Got>), Errno> {
+    pub(crate) fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<(Vec<Res>, Arc<Got>), Errno> {
         let alone = ops.iter().any(waits) || (ops.len() > 1 && !ops.iter().all(reads));
         let refs: Vec<&Op> = ops.iter().collect();
         let mut tree = self.wb.tree.lock();
