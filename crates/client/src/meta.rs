@@ -453,8 +453,25 @@ impl Client {
         self.core().mdt.promises.check_fid(fid).and(lost.map_or(Ok(()), Err))
     }
 
-    /// Paths of a file from the file system's root, one per link.
+    /// Paths of a file from the root of what is mounted, one per link. ENOENT: it has none below that.
     pub fn fid_to_path(&self, cred: &Cred, fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
+        let (paths, root) = (self.whole_paths(cred, fid)?, self.root().fid);
+        if root == Fid::ROOT {
+            return Ok(paths);
+        }
+        // A directory, so it has one; another by now, if it was moved.
+        let top = self.whole_paths(cred, root)?.pop().ok_or(Errno::ENOENT)?;
+        let below = |path: Vec<u8>| match path.strip_prefix(&top[..])? {
+            [] => Some(b"/".to_vec()),
+            rest if rest.starts_with(b"/") => Some(rest.to_vec()),
+            _ => None,
+        };
+        let found: Vec<Vec<u8>> = paths.into_iter().filter_map(below).collect();
+        if found.is_empty() { Err(Errno::ENOENT) } else { Ok(found) }
+    }
+
+    /// Paths of a file from the file system's root, one per link.
+    fn whole_paths(&self, cred: &Cred, fid: Fid) -> Result<Vec<Vec<u8>>, Errno> {
         match self.ask(cred, Op::FidToPath { fid })? {
             Res::Paths { paths } => Ok(paths.0),
             _ => Err(Errno::EPROTO),

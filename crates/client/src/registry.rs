@@ -166,3 +166,31 @@ impl Registry {
         self.count.fetch_sub(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filling::tests::attr;
+
+    #[test]
+    fn idle_files_stay_within_the_limits_also_while_nobody_trims() {
+        let registry = Registry::default();
+        let limit = IDLE_MAX + BARE_MAX;
+        let rest = |n: usize| {
+            let fid = Fid { seq: 7, oid: n as u32, ver: 0 };
+            let inode = registry.get(&Attr { fid, ..attr() });
+            registry.rest(&inode);
+        };
+        (1..=limit + 4 * TRIM_LATER).for_each(rest);
+        // One is on its way from those with data to those without.
+        assert_eq!(registry.len(), limit + 2 * TRIM_LATER + 1);
+        for _ in 0..4 {
+            registry.trim();
+        }
+        assert_eq!(registry.len(), limit);
+        let first = Fid { seq: 7, oid: 1, ver: 0 };
+        assert!(registry.find(first).is_none(), "the longest idle ones go first");
+        let last = Fid { seq: 7, oid: (limit + 4 * TRIM_LATER) as u32, ver: 0 };
+        assert!(registry.find(last).is_some());
+    }
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{World, root};
-use pinstripe_client::{Data, FallocMode, OpenFlags, Whence};
+use pinstripe_client::{Client, ClientConfig, Data, FallocMode, OpenFlags, Options, Whence};
 use proto::layout::LayoutSpec;
 use proto::mds::{C_EXCL, RN_EXCHANGE};
 use proto::{Errno, Fid, FileKind};
@@ -133,6 +133,32 @@ fn names_links_and_renames() {
     c.removexattr(&r, s, b"trusted.x").unwrap();
     assert_eq!(c.fid_to_path(&r, s).unwrap(), vec![b"/z".to_vec()]);
     assert!(c.statfs().unwrap().total > 0);
+}
+
+#[test]
+fn of_a_subdirectory_that_is_mounted_paths_begin_there() {
+    let world = World::new(1);
+    let (c, r) = (world.client(), root());
+    let make = |dir, name: &[u8], mode| {
+        c.create(&r, dir, name, mode, 0, 0, b"", 0, None).unwrap().attr.fid
+    };
+    let a = make(Fid::ROOT, b"a", 0o040_755);
+    let b = make(a, b"b", 0o040_755);
+    let (beside, file) = (make(a, b"beside", 0o100_644), make(b, b"file", 0o100_644));
+    c.link(&r, file, a, b"linked").unwrap();
+    c.sync_all().unwrap();
+    let config = ClientConfig { subdir: Some("a/b".into()), ..world.config(Options::default()) };
+    let sub = Client::connect(config).unwrap();
+    let paths = |fid| sub.fid_to_path(&r, fid);
+    assert_eq!(paths(b), Ok(vec![b"/".to_vec()]));
+    assert_eq!(paths(file), Ok(vec![b"/file".to_vec()]), "and not its other link");
+    assert_eq!((paths(beside), paths(a)), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
+    c.rename(&r, a, b"b", Fid::ROOT, b"moved", 0).unwrap();
+    c.sync_all().unwrap();
+    assert_eq!(paths(file), Ok(vec![b"/file".to_vec()]));
+    let mut whole = c.fid_to_path(&r, file).unwrap();
+    whole.sort();
+    assert_eq!(whole, [b"/a/linked".to_vec(), b"/moved/file".to_vec()]);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn show(all: Vec<Value>, common: &Common) {
     }
 }
 
-/// Shows the paths of each FID, from the root of the file system.
+/// Shows the paths of each FID, from the root of what is mounted.
 pub fn fid2path(args: &Fid2PathArgs, common: &Common) -> Outcome<()> {
     let mut all = Vec::new();
     let session = Place::of_mount(&mount_of(&args.mountpoint)?)?.open()?;
