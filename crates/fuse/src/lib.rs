@@ -56,7 +56,7 @@ pub use dir::{DIR_BUF_MAX, DirBuf, DirPlusBuf};
 pub use fs::Filesystem;
 pub use interrupt::INTERRUPTED_MAX;
 pub use mount::{
-    Atime, Mount, MountEntry, MountError, MountOptions, MountState, Mounted, PROBE_TIMEOUT,
+    Atime, Mount, MountEntry, MountError, MountOptions, MountState, Mounted, PROBE_TIMEOUT, abort,
     detach_dead, inspect, mount_table, unmount,
 };
 pub use notify::Notifier;

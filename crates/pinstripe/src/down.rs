@@ -26,6 +26,7 @@ const FORCED: Duration = Duration::from_secs(10);
 pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     let mountpoint = places::mountpoint(&args.mountpoint)?;
     let record = Record::of(&mountpoint)?;
+    record.iter().for_each(Record::end_dying);
     let process = record.as_ref().and_then(Record::process);
     // The kernel waits for what was written while it unmounts, and the process while it ends.
     let shown = mountpoint.display();

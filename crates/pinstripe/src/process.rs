@@ -32,6 +32,11 @@ impl ProcessId {
         // Checked after the handle is there: from now on the number cannot be given away.
         (start_time(self.pid) == Some(self.started)).then_some(Process { fd })
     }
+
+    /// Whether it was killed or has ended, and is still there: threads of it may be.
+    pub fn is_dying(self) -> bool {
+        look(self.pid).is_some_and(|(gone, started)| gone && started == self.started)
+    }
 }
 
 /// A process that ran when it was found.
@@ -72,15 +77,18 @@ impl Process {
 
 /// When a process started, in clock ticks after boot; a zombie counts as gone.
 fn start_time(pid: u32) -> Option<u64> {
+    look(pid).and_then(|(gone, started)| (!gone).then_some(started))
+}
+
+/// Whether a process is a zombie, and when it started.
+fn look(pid: u32) -> Option<(bool, u64)> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The command's name stands in parentheses and may hold anything.
     let end = stat.iter().rposition(|b| *b == b')')?;
     let rest = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    match fields.first() {
-        Some(&"Z" | &"X") => None,
-        _ => fields.get(19)?.parse().ok(),
-    }
+    let gone = matches!(fields.first(), Some(&"Z" | &"X"));
+    Some((gone, fields.get(19)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -105,6 +113,8 @@ mod tests {
         found.terminate();
         assert!(found.wait(Duration::from_secs(60)));
         assert!(id.find().is_none(), "a zombie is gone");
+        assert!(id.is_dying() && !ProcessId { started: 1, ..id }.is_dying());
         child.wait().unwrap();
+        assert!(!id.is_dying() && !ProcessId::own().is_dying());
     }
 }

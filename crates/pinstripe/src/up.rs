@@ -104,7 +104,10 @@ impl Setup {
                 self.mountpoint.display(),
                 r.process.pid
             ))),
-            _ => mounting::refuse_unusable(&self.mountpoint, &self.options),
+            left => {
+                left.iter().for_each(Record::end_dying);
+                mounting::refuse_unusable(&self.mountpoint, &self.options)
+            }
         }
     }
 

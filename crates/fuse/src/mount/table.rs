@@ -2,6 +2,7 @@
 
 use super::{MountError, unmount};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -117,6 +118,21 @@ pub fn detach_dead(path: &Path) -> Result<bool, MountError> {
         found = true;
     }
     Ok(found)
+}
+
+/// Ends the connection of a mount: all who wait for an answer get one, ECONNABORTED, and no other comes. For a
+/// daemon that is killed and cannot end: a thread of it may wait in the kernel for a page that another, which
+/// is gone, was to fill, and keeps the connection open meanwhile.
+pub fn abort(entry: &MountEntry) -> Result<(), MountError> {
+    let control = format!("/sys/fs/fuse/connections/{}/abort", entry.minor);
+    if std::fs::write(control, b"1").is_ok() {
+        return Ok(());
+    }
+    // Where that is not mounted root can tell the mount itself, which is busy and stays.
+    match rustix::mount::unmount(&entry.mountpoint, UnmountFlags::FORCE) {
+        Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
+        Err(e) => Err(MountError::Os(entry.mountpoint.clone(), "cannot abort", e.into())),
+    }
 }
 
 /// Asks the daemon for the root's attributes; None when it does not answer in time.

@@ -11,6 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const VARIABLE: &str = "FUSE_KERNEL_TEST_DAEMON";
+/// The first inode that is made.
+const FIRST: u64 = 2;
+/// Who drops the pages of that, in the kind `stuck`, while its reads are not answered.
+pub const PAGES: &str = "pages";
 
 /// A running daemon; ended and its mount taken away when dropped.
 pub struct Daemon {
@@ -46,6 +50,17 @@ impl Daemon {
 
     pub fn path(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// Kills it and does not wait for its end; its process number.
+    pub fn kill_only(&mut self) -> u32 {
+        let child = self.child.as_mut().unwrap();
+        child.kill().unwrap();
+        child.id()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
     }
 
     pub fn kill(&mut self) {
@@ -106,15 +121,25 @@ fn serve() {
     let Ok(task) = std::env::var(VARIABLE) else { return };
     let (kind, mountpoint) = task.split_once(':').unwrap();
     let ttl = Duration::from_secs(if kind == "long-ttl" { 3600 } else { 0 });
-    let fs = MemFs::new(Switches { ttl, ..Switches::default() });
+    let gate = if kind == "stuck" { u64::MAX } else { 0 };
+    let fs = MemFs::with_gate(Switches { ttl, ..Switches::default() }, gate);
     let mount = Mount::new(Path::new(mountpoint), &daemon_options(kind));
     if kind == "refused" {
         return println!("{}", mount.err().expect("must be refused"));
     }
     let mount = mount.unwrap();
-    let session = Session::new(fs, mount, Config::default()).unwrap();
-    let handle = session.handle();
+    let session = Session::new(fs.clone(), mount, Config::default()).unwrap();
+    let (handle, notifier) = (session.handle(), session.notifier());
     let running = session.spawn().unwrap();
+    if kind == "stuck" {
+        let drop_pages = move || {
+            crate::wait_for("a read", || {
+                fs.calls.lock().unwrap().get("read").is_some_and(|n| *n > 0)
+            });
+            notifier.inval_inode(FIRST, 0, 0)
+        };
+        std::thread::Builder::new().name(PAGES.into()).spawn(drop_pages).unwrap();
+    }
     println!("\nready");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     crate::wait_for("the last user's end", || handle.unmount(false).is_ok());

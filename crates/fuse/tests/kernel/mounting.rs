@@ -4,7 +4,7 @@ use crate::daemon::{self, Daemon};
 use crate::memfs::{MemFs, Switches};
 use crate::{Mounted, options, root, wait_for};
 use pinstripe_fuse::{
-    Config, Mount, MountError, MountOptions, MountState, detach_dead, inspect, mount_table,
+    Config, Mount, MountError, MountOptions, MountState, abort, detach_dead, inspect, mount_table,
 };
 use rustix::mount::MountPropagationFlags;
 use std::fs;
@@ -113,6 +113,41 @@ fn the_mount_of_a_killed_daemon_is_recognised_and_replaced() {
     assert!(detach_dead(daemon.path()).unwrap());
     assert_eq!(inspect(daemon.path()).unwrap(), MountState::None);
     drop(Mount::new(daemon.path(), &options()).unwrap());
+}
+
+/// The kernel lets a killed daemon not end while a thread of it drops a page that another was to fill: nobody
+/// who waits for the mount hears anything, and no signal ends him.
+#[test]
+fn a_killed_daemon_that_cannot_end_is_helped() {
+    if !root() {
+        return;
+    }
+    let mut daemon = Daemon::start("stuck", None);
+    let file = daemon.path().join("gate");
+    fs::write(&file, [1; 100]).unwrap();
+    let mut reader = std::process::Command::new("cat").arg(&file).spawn().unwrap();
+    wait_for("the dropping of a page", || waits_for_good(daemon.pid(), daemon::PAGES));
+    daemon.kill_only();
+    // Where the kernel ends it all the same there is nothing to do.
+    if let MountState::Unresponsive(entry) = inspect(daemon.path()).unwrap() {
+        assert!(!detach_dead(daemon.path()).unwrap());
+        abort(&entry).unwrap();
+    }
+    wait_for("the end of the connection", || {
+        matches!(inspect(daemon.path()).unwrap(), MountState::Dead(_))
+    });
+    assert!(!reader.wait().unwrap().success(), "nothing was read");
+    daemon.kill();
+    assert!(detach_dead(daemon.path()).unwrap());
+}
+
+/// Whether a thread of this name sleeps so that no signal wakes it.
+fn waits_for_good(pid: u32, name: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains(&format!("({name}) D "))
+    })
 }
 
 /// Runs the test again in a mount namespace of its own where every user may open /dev/fuse, unless every user may.
