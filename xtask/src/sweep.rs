@@ -78,8 +78,9 @@ pub fn mounts(dir: &Path) -> Vec<(PathBuf, String)> {
 pub struct Mount {
     pub point: PathBuf,
     pub kind: String,
-    /// Minor number of the device: the number of a FUSE connection.
-    pub minor: u32,
+    /// The device as the kernel keeps its number, which is that of a FUSE connection: a mount through a
+    /// loop device has a major number, too.
+    pub connection: u64,
 }
 
 /// The mount table of this process.
@@ -91,10 +92,11 @@ pub fn mount_table() -> Vec<Mount> {
 fn mount_line(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|&b| b == b' ');
     let device = words.nth(2)?;
-    let minor = std::str::from_utf8(device).ok()?.split(':').nth(1)?.parse().ok()?;
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    let connection = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
     let point = unescape(words.nth(1)?);
     let kind = words.skip_while(|w| *w != b"-").nth(1)?;
-    Some(Mount { point, kind: String::from_utf8_lossy(kind).into_owned(), minor })
+    Some(Mount { point, kind: String::from_utf8_lossy(kind).into_owned(), connection })
 }
 
 /// The table writes blanks and the like as three octal digits.
@@ -124,7 +126,10 @@ fn unescape(word: &[u8]) -> PathBuf {
 fn abort_connections(scope: &Scope) {
     for mount in mount_table() {
         if mount.point.starts_with(&scope.dir) && mount.kind.starts_with("fuse") {
-            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.minor), b"1");
+            let _ = std::fs::write(
+                format!("/sys/fs/fuse/connections/{}/abort", mount.connection),
+                b"1",
+            );
         }
     }
 }

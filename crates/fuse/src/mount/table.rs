@@ -36,6 +36,12 @@ impl MountEntry {
         matches!(kind, Some("fuse" | "fuseblk"))
     }
 
+    /// Its name below /sys/fs/fuse/connections: the device's number as the kernel keeps it. A mount through a loop
+    /// device has that one's major number, too.
+    pub fn connection(&self) -> u64 {
+        u64::from(self.major) << 20 | u64::from(self.minor)
+    }
+
     /// The user whose process serves it, if it is FUSE.
     pub fn owner(&self) -> Option<u32> {
         let options = self.super_options.to_str()?;
@@ -124,7 +130,7 @@ pub fn detach_dead(path: &Path) -> Result<bool, MountError> {
 /// daemon that is killed and cannot end: a thread of it may wait in the kernel for a page that another, which
 /// is gone, was to fill, and keeps the connection open meanwhile.
 pub fn abort(entry: &MountEntry) -> Result<(), MountError> {
-    let control = format!("/sys/fs/fuse/connections/{}/abort", entry.minor);
+    let control = format!("/sys/fs/fuse/connections/{}/abort", entry.connection());
     if std::fs::write(control, b"1").is_ok() {
         return Ok(());
     }
@@ -205,6 +211,7 @@ mod tests {
         let line = br"36 35 98:7 /sub /mnt/a\040b\134 rw,noatime shared:1 master:2 - fuse.x n:/d rw,user_id=0";
         let entry = parse_line(line).unwrap();
         assert_eq!((entry.id, entry.major, entry.minor), (36, 98, 7));
+        assert_eq!(entry.connection(), 98 * 1_048_576 + 7);
         assert_eq!(entry.mountpoint, Path::new(r"/mnt/a b\"));
         assert_eq!((entry.fstype.as_str(), entry.is_fuse()), ("fuse.x", true));
         assert_eq!(entry.source, "n:/d");
