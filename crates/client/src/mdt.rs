@@ -159,7 +159,10 @@ impl Mdt {
 
     /// Runs one operation.
     pub(crate) fn one(&self, cred: &Cred, op: Op) -> Result<Res, Errno> {
-        self.one_got(cred, op).map(|(res, _)| res)
+        match self.here(cred, op) {
+            Ok((res, _)) => done(res),
+            Err(op) => last(self.there(cred, vec![op])?.0),
+        }
     }
 
     /// As [`Mdt::one`]; also the leases that came with it.
