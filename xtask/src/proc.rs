@@ -290,7 +290,8 @@ fn wait(child: &mut Child, limit: Duration) -> Result<(ExitStatus, bool)> {
 
 /// Reads a pipe on a thread; the returned function takes what came, waiting at most a second
 /// after the process has ended.
-fn drain(pipe: Option<impl Read + Send + 'static>) -> impl FnOnce() -> Vec<u8> {
+/// Reads all of a pipe beside its process; what came is had in the end.
+pub fn drain(pipe: Option<impl Read + Send + 'static>) -> impl FnOnce() -> Vec<u8> {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let Some(mut pipe) = pipe else { return };

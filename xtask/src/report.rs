@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Lines of a failed check's log shown at the end.
 const SHOWN: usize = 60;
+/// Of how many failed cases above that all is shown that was said.
+const SHOWN_FAILURES: usize = 5;
 /// Failures named as soon as their check has ended.
 const AT_ONCE: usize = 10;
 
@@ -106,9 +108,38 @@ fn print_log(log: &Path) {
     let Ok(bytes) = std::fs::read(log) else { return };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().collect();
-    let from = lines.len().saturating_sub(SHOWN);
-    println!("  the last {} of {} lines of {}:", lines.len() - from, lines.len(), log.display());
-    for line in &lines[from..] {
+    let end = lines.len().saturating_sub(SHOWN);
+    let told = lines[..end].iter().enumerate().filter(|(_, line)| line.starts_with("FAIL  "));
+    for (at, _) in told.take(SHOWN_FAILURES) {
+        println!("  line {} and on of {}:", at + 1, log.display());
+        print_lines(failure(&lines[at..end]));
+    }
+    println!("  the last {} of {} lines of {}:", lines.len() - end, lines.len(), log.display());
+    print_lines(&lines[end..]);
+}
+
+fn print_lines(lines: &[&str]) {
+    for line in lines {
         println!("  | {line}");
+    }
+}
+
+/// The line that says what failed, and why, up to what came next.
+fn failure<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
+    let next = |line: &&str| ["ok    ", "FAIL  ", "run   "].iter().any(|w| line.starts_with(w));
+    let length = lines.iter().skip(1).position(next).map_or(lines.len(), |n| n + 1);
+    &lines[..length.min(SHOWN)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::failure;
+
+    #[test]
+    fn a_failure_ends_where_the_next_case_begins() {
+        let lines = ["FAIL  a: b", "caused by", "ok    c", "run   d"];
+        assert_eq!(failure(&lines), &lines[..2]);
+        assert_eq!(failure(&lines[..2]), &lines[..2]);
+        assert_eq!(failure(&lines[..1]), &lines[..1]);
     }
 }

@@ -2,7 +2,7 @@
 //! target runs again, so that it knows what met the kill.
 
 use crate::cx::Cx;
-use crate::proc::{ends, kill_group};
+use crate::proc::{drain, ends, kill_group};
 use crate::servers::Cluster;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
@@ -44,8 +44,9 @@ pub fn one_truth(
     for mnt in mounts {
         cmd.arg("--dir").arg(mnt.join(&name));
     }
-    let child = cmd.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut lab = Lab(child);
+    cmd.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut lab = Lab(cmd.process_group(0).spawn()?);
+    let report = drain(lab.0.stderr.take());
     let mut input = lab.0.stdin.take().context("no input")?;
     let output = lab.0.stdout.take().context("no output")?;
     let mdt = cluster.find("mdt0")?;
@@ -66,7 +67,10 @@ pub fn one_truth(
     print!("{said}");
     ensure!(ends(&lab.0, PATIENCE)?, "the exerciser does not end");
     let status = lab.0.wait()?;
-    ensure!(status.success(), "{status}\n{said}");
+    let report = report();
+    let report = String::from_utf8_lossy(&report);
+    print!("{report}");
+    ensure!(status.success(), "{status}\n{report}");
     ensure!(kills > 0, "nothing was killed");
     Ok(())
 }
