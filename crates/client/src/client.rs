@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::{Mutex, RwLock};
-use proto::mds::{LS_READ, Op, Res};
+use proto::mds::{LS_WRITE, O_WRITE, Op, Res};
 use proto::{Attr, Errno, Fid};
 
 use crate::budget::Budget;
@@ -120,7 +120,26 @@ impl Client {
 
     /// Whether what is read of a file from now on is what it holds until the listener is told otherwise.
     pub fn vouches_for_data(&self, fid: Fid) -> bool {
-        self.is_sole() || self.core().leases.has(fid, LS_READ)
+        self.is_sole() || self.core().leases.watches(fid)
+    }
+
+    /// Asks to have the listener told before a write of anybody else to this file returns, also where several write
+    /// it; whether that is so. Not while the MDT waits for something that it calls back, from this client perhaps.
+    /// Then [`Client::vouches_for_data`] is true.
+    pub fn watch(&self, fid: Fid) -> bool {
+        self.core().watch(fid)
+    }
+
+    /// Whether nobody else can have a file open, or read or write it, until the listener is told.
+    pub fn is_alone_with(&self, fid: Fid) -> bool {
+        self.is_sole() || self.core().leases.has(fid, LS_WRITE)
+    }
+
+    /// Whether this client has a file open for writing.
+    pub fn writes(&self, fid: Fid) -> bool {
+        let Some(inode) = self.core().registry.find(fid) else { return false };
+        let st = inode.st.lock();
+        st.handles.iter().any(|(_, flags)| flags & O_WRITE != 0)
     }
 
     /// Changes whenever caches must be dropped: what was learned before a change must not be

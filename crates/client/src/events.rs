@@ -175,7 +175,7 @@ pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lea
             Lease::Recall(recall, reply) => (recall, reply),
             Lease::Inodes(recall, reply) => {
                 core.give_back(&recall);
-                reply.send(0, Vec::new());
+                reply.send(0, core.written(&recall.written.0));
                 continue;
             }
             Lease::Stop => return,

@@ -62,6 +62,11 @@ struct Entry {
     late_ended: u64,
     /// Since when each of [`LEARNED`] is held.
     since: [u64; 3],
+    /// Writes of others are told here, whatever is changed from here: `LS_READ` was not called back since it was
+    /// granted.
+    watched: bool,
+    /// When that was last called back.
+    called: u64,
 }
 
 /// What came with one answer.
@@ -150,11 +155,12 @@ impl Leases {
     fn entry<'a>(&self, shard: &'a mut HashMap<Fid, Entry>, fid: Fid) -> &'a mut Entry {
         if shard.len() >= PER_SHARD && !shard.contains_key(&fid) {
             self.floor.fetch_max(self.tick(), SeqCst);
-            shard.retain(|_, e| e.bits != 0);
+            shard.retain(|_, e| e.bits != 0 || e.watched);
         }
         shard.entry(fid).or_insert_with(|| {
             let stamp = self.floor.load(SeqCst);
-            Entry { bits: 0, stamp, late_ended: stamp, since: [stamp; 3] }
+            let (late_ended, called, since) = (stamp, stamp, [stamp; 3]);
+            Entry { bits: 0, stamp, late_ended, since, watched: false, called }
         })
     }
 
@@ -163,6 +169,9 @@ impl Leases {
         leases.retain_mut(|lease| {
             let mut shard = self.shard(lease.fid).lock();
             let entry = self.entry(&mut shard, lease.fid);
+            if self.on && lease.bits & LS_READ != 0 && entry.called <= mark.0 {
+                entry.watched = true;
+            }
             if !self.on || entry.stamp > mark.0 {
                 return false;
             }
@@ -188,6 +197,7 @@ impl Leases {
         let mut shard = self.shard(fid).lock();
         let entry = self.entry(&mut shard, fid);
         entry.bits |= of_maker(kind);
+        entry.watched = of_maker(kind) & LS_READ != 0;
         entry.since = [self.tick(); 3];
         Mark(self.tick())
     }
@@ -195,6 +205,11 @@ impl Leases {
     /// The MDT made it: what it did not grant with the answer is not held.
     pub(crate) fn confirm(&self, fid: Fid, got: &Got) {
         let missing = !got.bits(fid);
+        if missing & LS_READ != 0
+            && let Some(entry) = self.shard(fid).lock().get_mut(&fid)
+        {
+            entry.watched = false;
+        }
         if self.shard(fid).lock().get(&fid).is_some_and(|e| e.bits & missing != 0) {
             self.stamp(fid, missing, 0);
         }
@@ -242,8 +257,23 @@ impl Leases {
         self.find(fid).is_some_and(|e| e.bits & bits == bits)
     }
 
+    /// Whether the MDT calls back before a write of anybody else to a file returns.
+    pub(crate) fn watches(&self, fid: Fid) -> bool {
+        self.find(fid).is_some_and(|e| e.watched)
+    }
+
+    /// What was watched is no longer, from before the MDT is told so.
+    pub(crate) fn unwatch(&self, fid: Fid) {
+        let mut shard = self.shard(fid).lock();
+        let entry = self.entry(&mut shard, fid);
+        (entry.watched, entry.called) = (false, self.tick());
+    }
+
     /// The MDT wants something back; what of it was held.
     pub(crate) fn recalled(&self, fid: Fid, bits: u8) -> u8 {
+        if bits & LS_READ != 0 {
+            self.unwatch(fid);
+        }
         self.stamp(fid, bits, 0)
     }
 
@@ -368,6 +398,31 @@ mod tests {
         l.recalled(F, LS_READ);
         assert!(l.has(F, LS_ATTR | LS_OPEN) && !l.has(F, LS_READ));
         assert!(l.fresh(F, LS_ATTR, told) && !l.fresh(F, LS_READ, told));
+    }
+
+    #[test]
+    fn a_watch_outlasts_own_changes_and_ends_with_its_call_back() {
+        let l = Leases::new(true);
+        let asked = l.mark();
+        l.changed(F);
+        l.granted(grant(LS_READ), asked);
+        assert!(l.watches(F) && !l.has(F, LS_READ), "changed here since it was asked for");
+        l.changed(F);
+        assert!(l.watches(F));
+        l.recalled(F, LS_ATTR);
+        assert!(l.watches(F), "something else was called back");
+        let asked = l.mark();
+        l.recalled(F, LS_READ);
+        assert!(!l.watches(F));
+        l.granted(grant(LS_READ), asked);
+        assert!(!l.watches(F), "called back since it was asked for");
+        learn(&l, LS_READ);
+        assert!(l.watches(F));
+        l.away(true);
+        assert!(!l.watches(F));
+        l.away(false);
+        l.clear();
+        assert!(!l.watches(F));
     }
 
     #[test]

@@ -56,6 +56,7 @@ mod stride;
 mod tell;
 mod types;
 mod vouch;
+mod watch;
 mod wb;
 mod worker;
 mod write;

@@ -13,6 +13,12 @@ pub trait Listener: Send + Sync + 'static {
     fn forget(&self, fid: Fid);
     /// These leases are given back when this returns: drop what is cached of their inodes.
     fn recalled(&self, leases: &[Lease]);
+    /// Somebody else has written a file that is watched: drop what is cached of its bytes.
+    fn written(&self, _fid: Fid) {}
+    /// Whether bytes of a watched file may have been cached since they were dropped last.
+    fn shows(&self, _fid: Fid) -> bool {
+        false
+    }
     /// Nothing is believed any more that leases stood for: the session is lost, the MDT was not heard for
     /// long, or this client was evicted. Drop cached attributes.
     fn doubted(&self) {}

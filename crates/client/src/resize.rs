@@ -12,7 +12,7 @@ use bytes::Bytes;
 use proto::attr::{S_ATIME, S_ATIME_NOW, S_MTIME, S_MTIME_NOW, S_OPENED, S_SIZE};
 use proto::mds::{Cred, Op, Res, SizeReport};
 use proto::oss::{P_HOLE, P_TRUNCATE, P_ZERO, Written};
-use proto::{Attr, Errno, Layout, SetAttr};
+use proto::{Attr, Errno, Layout, SetAttr, TimeSpec};
 
 use crate::Data;
 use crate::core::{Core, now};
@@ -116,10 +116,24 @@ impl Core {
             }
         }
         let attr = match shrinks {
-            Some(layout) => self.shorten(inode, &layout, size, old)?.unwrap_or(attr),
+            Some(layout) => {
+                let shortened = self.shorten(inode, &layout, size, old)?;
+                if !self.owns(&inode.st.lock()) {
+                    self.tell_cut(inode, attr.mtime)?;
+                }
+                shortened.unwrap_or(attr)
+            }
             None => attr,
         };
         self.settle(attr, asked)
+    }
+
+    /// The objects of a file that others use, too, were cut: who read one before that, and after the MDT had
+    /// the new size, hears of it.
+    fn tell_cut(&self, inode: &Inode, mtime: TimeSpec) -> Result<(), Errno> {
+        let report =
+            SizeReport { size: 0, exact: false, blocks: None, mtime: Some(mtime), atime: None };
+        attr_of(self.mdt.one(&own_cred(), Op::Report { fid: inode.fid, report })?).map(drop)
     }
 
     /// What the MDT hears of a new size of a striped file, when its blocks are known.

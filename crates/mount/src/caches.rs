@@ -13,7 +13,7 @@ use std::time::Duration;
 use client::{Client, Listener, OpenFile};
 use fuse::Notifier;
 use parking_lot::Mutex;
-use proto::mds::{LS_ATTR, LS_READ, Lease};
+use proto::mds::{LS_ATTR, LS_READ, LS_WRITE, Lease};
 use proto::{Attr, Fid};
 use rustc_hash::FxHashMap as HashMap;
 
@@ -22,6 +22,7 @@ use crate::below::Device;
 use crate::consistency::{BELIEVED, Consistency, LastSeen};
 use crate::names::Expiry;
 use crate::nodes::Nodes;
+use crate::pages::Pages;
 
 /// "For ever", for caches that are dropped by notification.
 const LONG: Duration = Duration::from_secs(86_400);
@@ -50,6 +51,8 @@ pub struct Caches {
     root: Fid,
     consistency: Consistency,
     seen: LastSeen,
+    /// Pages that others may change.
+    pub(crate) pages: Arc<Pages>,
 }
 
 impl Caches {
@@ -60,7 +63,19 @@ impl Caches {
         let flags = (0..SHARDS).map(|_| shard()).collect();
         let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
-        Caches { client, nodes, notifier, expiry, times_names, flags, root, consistency, seen }
+        let pages = Arc::default();
+        Caches {
+            client,
+            nodes,
+            notifier,
+            expiry,
+            times_names,
+            flags,
+            root,
+            consistency,
+            seen,
+            pages,
+        }
     }
 
     /// From now on the kernel, which speaks this minor version, can be told; `device`: the mount's.
@@ -201,6 +216,16 @@ impl Caches {
         self.nodes.moved(self.node(moved.fid), from, to);
     }
 
+    /// One file's pages are dropped, which were called back, also while they are read. `beside`: writes of this mount
+    /// may wait for others.
+    fn drop_pages(&self, fid: Fid, beside: bool) {
+        let node = self.node(fid);
+        match beside && self.client.writes(fid) {
+            true => self.pages.recalled(node, || self.pages.give_up(node)),
+            false => self.pages.recalled(node, || self.drop_one(fid)),
+        }
+    }
+
     /// One file's pages and attributes are dropped.
     pub fn drop_one(&self, fid: Fid) {
         if let Some(n) = self.notifier.get() {
@@ -222,16 +247,28 @@ impl Listener for Caches {
     }
 
     fn recalled(&self, leases: &[Lease]) {
-        // Pages of files that are mapped or executed.
+        // Pages of files that are mapped or executed, or were opened before others came.
         for lease in leases.iter().filter(|l| l.bits & LS_READ != 0) {
-            self.drop_one(lease.fid);
+            // An owner's writes wait for nobody.
+            self.drop_pages(lease.fid, lease.bits & LS_WRITE == 0);
         }
         let attrs = leases.iter().filter(|l| l.bits & LS_ATTR != 0).map(|l| self.node(l.fid));
         self.drop_attributes(attrs.filter(|node| self.nodes.is_believed(*node)));
     }
 
+    fn written(&self, fid: Fid) {
+        if self.pages.unkeep(self.node(fid)) {
+            self.drop_pages(fid, true);
+        }
+    }
+
+    fn shows(&self, fid: Fid) -> bool {
+        self.pages.keeps(self.node(fid))
+    }
+
     fn doubted(&self) {
         self.drop_attributes(self.nodes.believed());
+        self.pages.doubt_kept();
     }
 
     fn reset(&self) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use client::Client;
 use fuse::*;
+use proto::Fid;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 
 use crate::belief::Asked;
@@ -43,9 +44,16 @@ pub struct PinstripeFs {
     pub(crate) pages: Arc<Pages>,
 }
 
+/// Tries to have a file watched while the MDT calls something of it back; each takes a message.
+const WATCH_TRIES: u32 = 40;
+/// Pause after the second try; it doubles up to the other.
+const WATCH_PAUSE: Duration = Duration::from_micros(20);
+const WATCH_PAUSE_MAX: Duration = Duration::from_millis(2);
+
 impl PinstripeFs {
     /// The file system of a client.
     pub fn new(client: Client, caches: Arc<Caches>) -> PinstripeFs {
+        let pages = Arc::clone(&caches.pages);
         PinstripeFs {
             client,
             caches,
@@ -55,15 +63,61 @@ impl PinstripeFs {
             posix_locks: AtomicBool::new(false),
             retries: Arc::default(),
             open_dirs: OpenDirs::default(),
-            pages: Arc::default(),
+            pages,
         }
     }
 
-    /// The kernel keeps pages of a file that it reads or has written now.
-    fn keeps_pages(&self, node: u64) {
-        if !self.caches.keeps_unleased() && !self.client.vouches_for_data(self.caches.fid(node)) {
+    /// Whether read(2) through an open file comes from the kernel's pages, because it was opened while this mount was
+    /// alone.
+    fn is_from_before(&self, fh: u64) -> bool {
+        self.handles.get(fh).is_ok_and(|h| h.keeps_pages)
+    }
+
+    /// The kernel keeps pages of a file that it reads through this open file; to be called before they are read.
+    /// Whether they are to be dropped as soon as it has them.
+    fn keeps_pages(&self, node: u64, fh: u64) -> bool {
+        if self.caches.keeps_unleased() || self.client.is_sole() {
+            return false;
+        }
+        let (fid, from_before) = (self.caches.fid(node), self.is_from_before(fh));
+        let vouches = || self.client.vouches_for_data(fid);
+        if from_before || vouches() {
+            self.pages.keep(node);
+            if vouches() || (from_before && self.watches(node, fid)) {
+                return false;
+            }
+        }
+        self.pages.doubt(node);
+        from_before
+    }
+
+    /// A write among others has ended, which nothing vouched for all the time: whether it leaves pages that are to be
+    /// dropped. The kernel keeps what was written through an open file of before they came, and may have read
+    /// meanwhile what is older.
+    fn leaves_pages(&self, node: u64, fh: u64, from_cache: bool) -> bool {
+        if self.caches.keeps_unleased() {
+            return false;
+        }
+        if from_cache {
+            // A pass that met the page while it changed has left it there.
             self.pages.doubt(node);
         }
+        let reads = !from_cache && self.pages.keeps(node);
+        reads || self.is_from_before(fh)
+    }
+
+    /// Has a file watched of which the kernel holds a page; whether that page will be dropped in time.
+    fn watches(&self, node: u64, fid: Fid) -> bool {
+        let mut pause = Duration::ZERO;
+        for _ in 0..WATCH_TRIES {
+            if self.pages.read_while_recalled(node) || self.client.watch(fid) {
+                return true;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).clamp(WATCH_PAUSE, WATCH_PAUSE_MAX);
+        }
+        tracing::debug!(%fid, "pages that others may change are dropped after they were shown");
+        false
     }
 
     /// Makes an inode that is not opened.
@@ -261,10 +315,11 @@ impl Filesystem for PinstripeFs {
     }
 
     fn read(&self, _req: &Request, nodeid: u64, read: ReadIn, reply: Reply<Data>) {
-        if read.lock_owner.is_none() {
-            self.keeps_pages(nodeid);
-        }
+        let drops = read.lock_owner.is_none() && self.keeps_pages(nodeid, read.fh);
         self.read_file(read, reply);
+        if drops {
+            self.pages.discard(nodeid);
+        }
     }
 
     fn write(
@@ -275,13 +330,18 @@ impl Filesystem for PinstripeFs {
         data: WriteData<'_>,
         reply: Reply<u32>,
     ) {
-        let from_cache = w.from_cache;
+        let (from_cache, fh, fid) = (w.from_cache, w.fh, self.caches.fid(nodeid));
+        let alone = self.client.is_alone_with(fid);
+        let holds = !self.client.is_sole() && (from_cache || self.is_from_before(fh));
+        let writing = holds.then(|| self.pages.writing());
         let done = self.write_file(req, w, data);
-        if from_cache {
-            // A pass that met the page while it changed has left it there.
-            self.keeps_pages(nodeid);
-        }
+        let alone = alone && self.client.is_alone_with(fid);
+        let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
         self.tell(reply, done, || Doubt::node(nodeid));
+        drop(writing);
+        if drops {
+            self.pages.discard(nodeid);
+        }
     }
 
     fn flush(&self, req: &Request, _nodeid: u64, fh: u64, lock_owner: u64, reply: Reply<()>) {

@@ -147,7 +147,7 @@ impl PinstripeFs {
             {
                 done = try_it();
             }
-            return reply.send(done.map_err(errno));
+            return self.pages.settle(node, done.map_err(errno), reply);
         }
         if self.waits.0.fetch_add(1, Ordering::Relaxed) >= MAX_WAITS {
             self.waits.0.fetch_sub(1, Ordering::Relaxed);
@@ -160,10 +160,12 @@ impl PinstripeFs {
             return reply.err(Errno::EINTR);
         }
         let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
+        let pages = Arc::clone(&self.pages);
         let wait = move || {
             let held = client.setlk(&cred, fid, lock, true, Some(&token));
             waits.0.fetch_sub(1, Ordering::Relaxed);
-            reply.send(held.map_err(errno));
+            // Who holds a lock sees what others did under it, in mapped pages, too.
+            pages.settle(node, held.map_err(errno), reply);
         };
         // Without a thread the reply is dropped and answers EIO.
         if let Err(e) = std::thread::Builder::new().name("lock-wait".into()).spawn(wait) {

@@ -1,10 +1,13 @@
-//! Pages the kernel keeps of files that are mapped (mmap(2)) while others may write them.
+//! Pages the kernel keeps of files that others may write.
 //!
 //! Role: what is read for read(2) of a file that others may write is kept by nobody ([`crate::caches`]), but a
-//! mapping needs pages that stay. Those read under a lease are dropped when it is called back. Those that
-//! nothing vouches for are *doubtful*: others write without asking this mount, so these pages are dropped
-//! again and again, [`LAG`] after they may have been read, and before fsync(2) or msync(2) of their file is
-//! answered (invariant 3 for who calls it). Mapping a file anew drops them, too; the kernel does that.
+//! mapping (mmap(2)) needs pages that stay, and of a file that was opened while this mount was alone the kernel
+//! goes on keeping all it reads and writes. Those read under a lease are dropped when it is called back; for a
+//! descriptor of before the client asks for one that also stands where several write ([`client::Client::watch`]).
+//! Those that nothing vouches for are *doubtful*: others write without asking this mount, so these pages are dropped
+//! again and again, [`LAG`] after they may have been read, and before fsync(2) or msync(2) of their file, or a
+//! lock of it, is answered (invariant 3 for who calls it). Mapping a file anew drops them, too; the kernel does that.
+//! What such a descriptor of before brought in and nothing vouches for is dropped at once ([`Pages::discard`]).
 //! Order: a page is noted before it is read, and the kernel holds it locked until that is answered; so a
 //! pass that begins after the note waits for the page and drops it.
 //! Assumptions: the kernel names the owner of locks with what it reads for read(2), and with nothing else.
@@ -16,18 +19,48 @@ use std::time::{Duration, Instant};
 
 use fuse::{Notifier, Reply};
 use parking_lot::{Condvar, Mutex};
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// How long doubtful pages are shown at most before they are dropped.
 const LAG: Duration = Duration::from_millis(100);
+/// How long pages that are called back wait for writes of this mount. Two mounts that both opened a file while
+/// they were alone, write it, and wait for each other lose as much each time.
+const HELD: Duration = Duration::from_millis(100);
+/// How long a page that is called back is not read: those who drop it may have passed by already. Then they
+/// surely wait for it, or come again.
+const AHEAD: Duration = Duration::from_micros(500);
+/// How often pages that are called back are dropped because some were read meanwhile (invariant 8).
+const MAX_PASSES: u32 = 100;
+/// Files remembered of which pages were read under a lease; one more, and their pages are dropped (invariant 8).
+const MAX_KEPT: usize = 65_536;
+
+/// Pages that are called back.
+#[derive(Clone, Copy, Default)]
+struct Recall {
+    /// How often they were dropped, this time included.
+    pass: u32,
+    /// A page may have been read that this time does not meet.
+    late: bool,
+}
 
 #[derive(Default)]
 struct State {
     /// Nodes that may have doubtful pages, and when the last such page was noted.
     doubtful: HashMap<u64, u64>,
     clock: u64,
-    /// Nodes whose pages are to be dropped now, and who waits for that.
-    waiting: Vec<(u64, Option<Reply<()>>)>,
+    /// Nodes that may have pages that were read under a lease, or were believed to be.
+    kept: HashSet<u64>,
+    /// Nodes whose pages are to be dropped now.
+    drops: HashSet<u64>,
+    /// Who waits for that.
+    waiting: Vec<Reply<()>>,
+    /// Batches of those that were begun and ended.
+    begun: u64,
+    done: u64,
+    /// Nodes whose pages are called back just now.
+    recalled: HashMap<u64, Recall>,
+    /// Writes under way that hold pages until they are told.
+    writing: u64,
     ended: bool,
 }
 
@@ -39,6 +72,19 @@ pub struct Pages {
     noted: Condvar,
     /// For who drops them when asked.
     asked: Condvar,
+    /// For who waits until they are dropped.
+    dropped: Condvar,
+    /// For who reads one that is called back.
+    passed: Condvar,
+}
+
+/// A write that holds pages of the kernel until it is told; ends when dropped.
+pub struct Writing<'a>(&'a Pages);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().writing -= 1;
+    }
 }
 
 /// The threads that drop pages; they end with it.
@@ -49,6 +95,7 @@ impl Drop for Droppers {
         self.0.state.lock().ended = true;
         self.0.noted.notify_all();
         self.0.asked.notify_all();
+        self.0.dropped.notify_all();
     }
 }
 
@@ -67,12 +114,41 @@ impl Pages {
         }
     }
 
-    /// Sends the answer to fsync(2) of a node once no doubtful page from before is left.
+    /// The kernel reads a page of a node to keep it, and a lease may vouch for it. To be called before that is
+    /// looked at.
+    pub fn keep(&self, node: u64) {
+        let mut st = self.state.lock();
+        if st.kept.len() >= MAX_KEPT && !st.kept.contains(&node) {
+            drop(st);
+            self.doubt_kept();
+            st = self.state.lock();
+        }
+        st.kept.insert(node);
+    }
+
+    /// Whether the kernel may have kept pages of a node.
+    pub fn keeps(&self, node: u64) -> bool {
+        self.state.lock().kept.contains(&node)
+    }
+
+    /// They are about to be dropped; whether there may be any.
+    pub fn unkeep(&self, node: u64) -> bool {
+        self.state.lock().kept.remove(&node)
+    }
+
+    /// No lease is believed any more: what was read under one is dropped.
+    pub fn doubt_kept(&self) {
+        let kept = std::mem::take(&mut self.state.lock().kept);
+        kept.into_iter().for_each(|node| self.discard(node));
+    }
+
+    /// Sends the answer to fsync(2) or a lock of a node once no doubtful page from before is left.
     pub fn settle(&self, node: u64, done: fuse::Result<()>, reply: Reply<()>) {
         if done.is_ok() {
             let mut st = self.state.lock();
             if !st.ended && st.doubtful.contains_key(&node) {
-                st.waiting.push((node, Some(reply)));
+                st.drops.insert(node);
+                st.waiting.push(reply);
                 drop(st);
                 self.asked.notify_one();
                 return;
@@ -81,16 +157,92 @@ impl Pages {
         reply.send(done);
     }
 
-    /// The kernel has put something into pages of a node that does not belong there: they are dropped as soon as
-    /// its write has ended.
+    /// Pages of a node show what they must not, or soon may: they are dropped as soon as the reads and writes
+    /// that hold them have ended.
     pub fn discard(&self, node: u64) {
+        self.ask(node);
+    }
+
+    /// The batch in which pages of a node are dropped.
+    fn ask(&self, node: u64) -> u64 {
         self.doubt(node);
         let mut st = self.state.lock();
-        if !st.waiting.iter().any(|(n, reply)| *n == node && reply.is_none()) {
-            st.waiting.push((node, None));
-        }
+        st.drops.insert(node);
+        let batch = st.begun + 1;
         drop(st);
         self.asked.notify_one();
+        batch
+    }
+
+    /// Pages of a node are called back: `drops` drops them. What is read meanwhile is dropped, too, or read when
+    /// this has been answered: otherwise readers that come again and again would keep it for ever.
+    pub fn recalled(&self, node: u64, drops: impl Fn()) {
+        self.state.lock().recalled.insert(node, Recall::default());
+        for _ in 0..MAX_PASSES {
+            if let Some(recall) = self.state.lock().recalled.get_mut(&node) {
+                *recall = Recall { pass: recall.pass + 1, late: false };
+            }
+            self.passed.notify_all();
+            drops();
+            let mut st = self.state.lock();
+            if st.recalled.get(&node).is_none_or(|recall| !recall.late) {
+                st.recalled.remove(&node);
+                drop(st);
+                self.passed.notify_all();
+                return;
+            }
+        }
+        self.state.lock().recalled.remove(&node);
+        self.passed.notify_all();
+        tracing::debug!(node, "pages that are read all the time are dropped later");
+        self.discard(node);
+    }
+
+    /// The kernel holds a page of a node, to read it: whether it will be dropped before the call-back of the node's
+    /// pages that is under way is answered. Otherwise none is under way (any more).
+    pub fn read_while_recalled(&self, node: u64) -> bool {
+        let mut st = self.state.lock();
+        let Some(Recall { pass, .. }) = st.recalled.get(&node).copied() else { return false };
+        let end = Instant::now() + AHEAD;
+        loop {
+            match st.recalled.get_mut(&node) {
+                None => return false,
+                // It began when the kernel held this page already.
+                Some(recall) if recall.pass != pass => return true,
+                Some(recall) if Instant::now() >= end => {
+                    recall.late = true;
+                    return true;
+                }
+                Some(_) => drop(self.passed.wait_until(&mut st, end)),
+            }
+        }
+    }
+
+    /// A write begins of which the kernel holds the pages, and which may have to be told before it ends.
+    pub fn writing(&self) -> Writing<'_> {
+        self.state.lock().writing += 1;
+        self.dropped.notify_all();
+        Writing(self)
+    }
+
+    /// Drops the pages of a node that is written here, too. Does not wait for ever for a page that a write holds:
+    /// that may wait until it is told, which may wait for another mount that is called back just as this one is.
+    pub fn give_up(&self, node: u64) {
+        let batch = self.ask(node);
+        let mut st = self.state.lock();
+        let mut end = None;
+        while st.done < batch && !st.ended {
+            if st.writing == 0 {
+                end = None;
+                self.dropped.wait(&mut st);
+                continue;
+            }
+            let end = *end.get_or_insert_with(|| Instant::now() + HELD);
+            if self.dropped.wait_until(&mut st, end).timed_out() {
+                tracing::debug!(node, "pages that are written here are dropped later");
+                return;
+            }
+        }
     }
 
     /// Starts the threads that tell the kernel.
@@ -129,19 +281,21 @@ impl Pages {
     fn now(&self, notifier: &Notifier) {
         loop {
             let mut st = self.state.lock();
-            while !st.ended && st.waiting.is_empty() {
+            while !st.ended && st.drops.is_empty() {
                 self.asked.wait(&mut st);
             }
-            let waiting = std::mem::take(&mut st.waiting);
+            let (drops, waiting) = (std::mem::take(&mut st.drops), std::mem::take(&mut st.waiting));
+            st.begun += 1;
             let ended = st.ended;
-            let noted =
-                |(node, _): &(u64, Option<Reply<()>>)| Some((*node, *st.doubtful.get(node)?));
-            let mut nodes: Vec<(u64, u64)> = waiting.iter().filter_map(noted).collect();
+            let noted = |node: u64| Some((node, *st.doubtful.get(&node)?));
+            let nodes: Vec<(u64, u64)> = drops.into_iter().filter_map(noted).collect();
             drop(st);
-            nodes.sort_unstable();
-            nodes.dedup();
             nodes.into_iter().for_each(|noted| self.drop_pages(notifier, noted));
-            waiting.into_iter().filter_map(|(_, reply)| reply).for_each(|reply| reply.ok(()));
+            waiting.into_iter().for_each(|reply| reply.ok(()));
+            st = self.state.lock();
+            st.done = st.begun;
+            drop(st);
+            self.dropped.notify_all();
             if ended {
                 return;
             }
@@ -157,5 +311,67 @@ impl Pages {
         if st.doubtful.get(&node) == Some(&at) {
             st.doubtful.remove(&node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn what_was_held_before_a_pass_began_is_met_by_it() {
+        let pages = Arc::new(Pages::default());
+        assert!(!pages.read_while_recalled(7), "nothing is called back");
+        let (other, passes) = (Arc::clone(&pages), Cell::new(0));
+        let reader = Cell::new(None);
+        pages.recalled(7, || {
+            passes.set(passes.get() + 1);
+            if passes.get() == 1 {
+                let other = Arc::clone(&other);
+                // It waits for a pass that begins later, and then takes what this one may have left.
+                reader.set(Some(std::thread::spawn(move || other.read_while_recalled(7))));
+                while !pages.state.lock().recalled[&7].late {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(passes.get(), 2, "a page may have been read that the first did not meet");
+        assert!(reader.take().unwrap().join().unwrap());
+        assert!(!pages.read_while_recalled(7));
+    }
+
+    #[test]
+    fn a_call_back_is_of_one_node() {
+        let pages = Arc::new(Pages::default());
+        let (other, passes) = (Arc::clone(&pages), Cell::new(0));
+        let reader = Cell::new(None);
+        pages.recalled(7, || {
+            passes.set(passes.get() + 1);
+            let other = Arc::clone(&other);
+            reader.set(Some(std::thread::spawn(move || other.read_while_recalled(8))));
+        });
+        assert_eq!(passes.get(), 1, "another node's pages");
+        assert!(!reader.take().unwrap().join().unwrap());
+    }
+
+    #[test]
+    fn what_is_kept_is_dropped_when_nothing_is_believed_any_more() {
+        let pages = Pages::default();
+        pages.keep(1);
+        pages.keep(2);
+        assert!(pages.unkeep(1) && !pages.unkeep(1) && pages.keeps(2));
+        pages.doubt_kept();
+        assert!(!pages.keeps(2));
+        let st = pages.state.lock();
+        assert_eq!(st.drops.iter().copied().collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn files_are_remembered_up_to_a_limit() {
+        let pages = Pages::default();
+        (0..=MAX_KEPT as u64).for_each(|node| pages.keep(node));
+        assert!(pages.keeps(MAX_KEPT as u64) && !pages.keeps(0));
+        assert_eq!(pages.state.lock().drops.len(), MAX_KEPT, "their pages are dropped");
     }
 }

@@ -53,7 +53,7 @@ crate::wire_struct! {
         bits: u8,
     }
     /// A call-back of an MDT ([`crate::ops::callback::LEASES`]): answered when all of it is given
-    /// back, with what was changed under it sent before.
+    /// back, with what was changed under it sent before, by an [`Unwatched`] or nothing.
     LeaseRecall {
         /// What is to be given back; bits the client does not have (any more) are given back
         /// already.
@@ -61,6 +61,15 @@ crate::wire_struct! {
         /// Files whose size and times are only asked for: the client reports them and keeps its
         /// lease.
         glimpse: List<Fid>,
+        /// Files under [`LS_READ`] alone that somebody else has written: the client drops what it read before,
+        /// and keeps its lease unless it says otherwise.
+        written: List<Fid>,
+    }
+    /// The answer to a [`LeaseRecall`].
+    Unwatched {
+        /// Of what was written: files that nobody has looked at since the last time; their [`LS_READ`] is given
+        /// back.
+        fids: List<Fid>,
     }
     /// What an MDT says when a session opens ([`crate::mgs::Welcome::data`]).
     Grant {

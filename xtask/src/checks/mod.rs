@@ -28,6 +28,7 @@ mod model;
 mod mpi;
 mod names;
 mod net;
+mod opened_before;
 mod orphans;
 mod overlay;
 mod pjdfstest;

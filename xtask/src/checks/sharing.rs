@@ -1,6 +1,6 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
-use super::believed;
+use super::{believed, opened_before};
 use crate::cx::Cx;
 use crate::fs::same;
 use crate::plan::{Check, Need};
@@ -25,7 +25,18 @@ pub const CHECK: Check = Check {
 
 fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
-    let (a, b) = (cluster.mount("a")?, cluster.mount("b")?);
+    let a = cluster.mount("a")?;
+    let before = opened_before::open(&a)?;
+    let b = cluster.mount("b")?;
+    let time = Duration::from_secs(cx.size(3, 1));
+    cx.case("opened before the other came, and read", || opened_before::read(&before, &b, time));
+    cx.case("opened before the other came, and written", || {
+        opened_before::written(&before, &b, time)
+    });
+    cx.case("opened before the other came, and locked", || {
+        opened_before::locked(&before, &b, cx.size(600, 100))
+    });
+    drop(before);
     cx.case("closed data", || closed(&a, &b, cx.seed()));
     cx.case("synced data of an open file", || synced(&a, &b, cx.seed()));
     cx.case("growing and shrinking", || growing(&a, &b));

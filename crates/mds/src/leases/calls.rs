@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Fid;
-use proto::mds::{Lease, LeaseRecall};
+use proto::mds::{LS_READ, Lease, LeaseRecall};
 use proto::wire::List;
 use rustc_hash::FxHashMap as HashMap;
 
@@ -22,6 +22,8 @@ pub struct Conflict {
     pub session: u64,
     /// Bits to be given back; 0: only its size and times are asked for.
     pub bits: u8,
+    /// With 0: the session is told that another wrote what it watches, and keeps that.
+    pub written: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +39,7 @@ struct Busy {
 struct Asked {
     session: u64,
     bits: u8,
+    written: bool,
     turn: Turn,
 }
 
@@ -56,13 +59,14 @@ struct Sent {
 struct Session {
     back: Vec<Lease>,
     glimpse: Vec<Fid>,
+    written: Vec<Fid>,
     /// Messages that are not answered, by number.
     sent: BTreeMap<u64, Sent>,
 }
 
 impl Session {
     fn gathered(&self) -> bool {
-        !self.back.is_empty() || !self.glimpse.is_empty()
+        !self.back.is_empty() || !self.glimpse.is_empty() || !self.written.is_empty()
     }
 }
 
@@ -98,7 +102,12 @@ impl Calls {
         let busy = self.busy.entry(c.fid).or_default();
         let s = self.sessions.entry(c.session).or_default();
         let asked = busy.asked.iter().filter(|a| a.session == c.session);
+        let written = c.bits == 0 && c.written;
         let bits = match c.bits {
+            0 if written && s.written.contains(&c.fid) => return false,
+            // Who gives that back drops what it read, too.
+            0 if written && asked.clone().any(|a| a.bits & LS_READ != 0) => return false,
+            0 if written => 0,
             // Who gives back what excludes others tells all it did until then.
             0 if s.glimpse.contains(&c.fid) => return false,
             0 if asked.clone().any(|a| a.bits & EXCLUSIVE != 0) => return false,
@@ -109,8 +118,9 @@ impl Calls {
             },
         };
         self.turn.0 += 1;
-        busy.asked.push(Asked { session: c.session, bits, turn: self.turn });
+        busy.asked.push(Asked { session: c.session, bits, written, turn: self.turn });
         match bits {
+            0 if written => s.written.push(c.fid),
             0 => s.glimpse.push(c.fid),
             bits => s.back.push(Lease { fid: c.fid, bits }),
         }
@@ -160,7 +170,8 @@ impl Calls {
         let s = self.sessions.get_mut(&session)?;
         let back = s.back.drain(..s.back.len().min(MAX_CALL_LEASES)).collect();
         let glimpse = s.glimpse.drain(..s.glimpse.len().min(MAX_CALL_LEASES)).collect();
-        let body = LeaseRecall { back: List(back), glimpse: List(glimpse) };
+        let written = s.written.drain(..s.written.len().min(MAX_CALL_LEASES)).collect();
+        let body = LeaseRecall { back: List(back), glimpse: List(glimpse), written: List(written) };
         if !s.gathered() {
             self.ready.remove(&session);
         }
@@ -182,8 +193,12 @@ impl Calls {
             self.came(l.fid, given, &mut tickets);
         }
         for fid in &body.glimpse.0 {
-            let told = |a: &Asked| (a.session, a.bits) == (session, 0) && a.turn <= turn;
-            self.came(*fid, told, &mut tickets);
+            let told = |a: &Asked| (a.session, a.bits, a.written) == (session, 0, false);
+            self.came(*fid, |a| told(a) && a.turn <= turn, &mut tickets);
+        }
+        for fid in &body.written.0 {
+            let told = |a: &Asked| (a.session, a.bits, a.written) == (session, 0, true);
+            self.came(*fid, |a| told(a) && a.turn <= turn, &mut tickets);
         }
         Some((body, tickets))
     }
@@ -222,14 +237,14 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::mds::{LS_ATTR, LS_READ, LS_WRITE};
+    use proto::mds::{LS_ATTR, LS_WRITE};
 
     const F: Fid = Fid { seq: 9, oid: 1, ver: 0 };
     const WRITER: u64 = 1;
     const READER: u64 = 2;
 
     fn conflict(bits: u8) -> Conflict {
-        Conflict { fid: F, session: WRITER, bits }
+        Conflict { fid: F, session: WRITER, bits, written: false }
     }
 
     /// Asks; up to where it waits.
@@ -251,6 +266,27 @@ mod tests {
         let (session, sent, _) = calls.message().unwrap();
         calls.answer(session, sent).unwrap();
         assert!(calls.answered(F, later, READER) && calls.is_empty());
+    }
+
+    #[test]
+    fn each_write_is_told_to_who_watches_and_apart_from_what_else_is_asked() {
+        let written = Conflict { written: true, ..conflict(0) };
+        let mut calls = Calls::default();
+        assert!(calls.ask(written) && !calls.ask(written), "one message for both");
+        let first = calls.turn();
+        ask(&mut calls, 0, true);
+        let (session, sent, body) = calls.message().unwrap();
+        assert_eq!((&body.written.0[..], &body.glimpse.0[..]), (&[F][..], &[F][..]));
+        assert!(calls.ask(written), "written after that was sent");
+        let second = calls.turn();
+        calls.answer(session, sent).unwrap();
+        assert!(calls.answered(F, first, READER) && !calls.answered(F, second, READER));
+        let (session, sent, body) = calls.message().unwrap();
+        assert_eq!((&body.written.0[..], body.glimpse.0.len()), (&[F][..], 0));
+        calls.answer(session, sent).unwrap();
+        assert!(calls.is_empty());
+        ask(&mut calls, LS_READ, true);
+        assert!(!calls.ask(written), "what it read goes with its lease");
     }
 
     #[test]

@@ -13,6 +13,9 @@
 //!   under which anything is believed ("direct service"). Who writes it may have `LS_LATE`: nobody is
 //!   told attributes of the file, and nobody sets any, before those who have it have told what their
 //!   writes did. It ends with the last handle that can write.
+//! - Beside direct service a session may *watch* a file: it asks for `LS_READ` alone (`Op::Lease`), because it
+//!   keeps bytes where it cannot look before they are shown again (pages of a kernel). Nobody else has
+//!   `LS_LATE` then, so every write is told before it returns, and telling it calls the watch back.
 //! - A grant is noted here before the answer that tells of it is sent. So whatever a client believes
 //!   to have, the table has.
 //! - A session's own leases never conflict with its operations.

@@ -95,6 +95,11 @@ pub fn glimpses(op: &Op) -> bool {
     matches!(op, Op::Lookup { .. } | Op::GetAttr { .. } | Op::ReadDir { .. })
 }
 
+/// Whether it tells that bytes of a file were written, which whoever reads them from now on finds there.
+pub fn tells_of_writes(op: &Op) -> bool {
+    matches!(op, Op::Report { report, .. } if report.mtime.is_some())
+}
+
 /// Whether an answer to this may lack what others' writes of the same file did: it sets nothing that
 /// they could undo, and who asked is told again when he looks.
 pub fn tells_late(op: &Op) -> bool {
@@ -132,6 +137,8 @@ pub fn touched(op: &Op, outcome: &Outcome, cache: &Cache, mut f: impl FnMut(Fid,
         (Op::BeginWrite { .. }, Res::Layout { attr, .. })
         | (Op::WriteInline { .. }, Res::Attr { attr }) => f(attr.fid, ALL),
         (Op::Lease { bits, .. }, Res::Attr { attr }) if bits & EXCLUSIVE != 0 => f(attr.fid, ALL),
+        // Also where its time is no later than another's that is known already: bytes were written.
+        (Op::Report { .. }, Res::Attr { attr }) if tells_of_writes(op) => f(attr.fid, LS_READ),
         _ => {}
     }
 }
@@ -196,6 +203,8 @@ pub enum Want {
     DirOwner,
     /// What it asked for by name.
     Asked(FileKind, u8),
+    /// To hear of it before a write of another to this file has returned, whoever has it open.
+    Watch,
 }
 
 /// What an operation earns.
@@ -233,7 +242,9 @@ pub fn wants(op: &Op, res: Result<&Res, Errno>, mut f: impl FnMut(Fid, Want)) {
         }
         (Op::ReadInline { .. }, Res::Inline { attr, .. }) => return f(attr.fid, Want::Read),
         (Op::Lease { bits, .. }, Res::Attr { attr }) => {
-            return f(attr.fid, Want::Asked(kind(attr), *bits));
+            let watches = kind(attr) == FileKind::File && *bits == LS_READ;
+            let want = if watches { Want::Watch } else { Want::Asked(kind(attr), *bits) };
+            return f(attr.fid, want);
         }
         (Op::GetXattr { fid, .. } | Op::ListXattr { fid } | Op::ReadLink { fid }, _) => {
             return f(*fid, Want::Xattrs);

@@ -13,7 +13,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use net::SessionRef;
 use parking_lot::Mutex;
 use proto::Fid;
-use proto::mds::Recall;
+use proto::mds::{Recall, Unwatched};
+use proto::wire::List;
 use proto::{Wire, ops};
 use store::{Commit, Store, StoreError};
 
@@ -49,7 +50,7 @@ pub enum Work {
     /// The holder of the SOLE lease answered, or did not.
     Recalled(u64, bool),
     /// A session answered a call-back of leases (by number), or did not in time.
-    LeasesBack(u64, u64, bool),
+    LeasesBack(u64, u64, Option<Unwatched>),
     /// The client that got the SOLE lease by a call has heard of it, or is gone.
     Granted(u64),
     /// The delay of a group is over.
@@ -224,8 +225,7 @@ impl Exec {
     fn call_leases(self: &Arc<Exec>, session: SessionRef, number: u64, body: Vec<u8>) {
         let (exec, id) = (Arc::clone(self), session.id());
         let done = move |r: Result<net::Reply, net::NetError>| {
-            let ok = r.is_ok_and(|r| r.status().is_ok());
-            exec.leave(Work::LeasesBack(id, number, ok));
+            exec.leave(Work::LeasesBack(id, number, r.ok().and_then(|r| unwatched(&r))));
         };
         session.call_back(ops::callback::LEASES, body, self.recall_timeout(), Box::new(done));
     }
@@ -247,6 +247,15 @@ impl Exec {
     }
 }
 
+/// What an answer to a call-back of leases gives back besides; None: it is a refusal.
+fn unwatched(reply: &net::Reply) -> Option<Unwatched> {
+    reply.status().ok()?;
+    match reply.body.is_empty() {
+        true => Some(Unwatched { fids: List(Vec::new()) }),
+        false => Unwatched::from_bytes(&reply.body).ok(),
+    }
+}
+
 fn handle(s: &mut State, work: Work) {
     match work {
         Work::Request(task, lowest) => {
@@ -259,7 +268,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Fenced(session) => s.fenced(session),
         Work::Recalled(session, true) => s.sole_is_back(session),
         Work::Recalled(session, false) => s.sole_timeout(session),
-        Work::LeasesBack(session, number, ok) => s.leases_back(session, number, ok),
+        Work::LeasesBack(session, number, answer) => s.leases_back(session, number, answer),
         Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),

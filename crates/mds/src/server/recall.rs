@@ -109,7 +109,7 @@ impl State {
     pub(super) fn others(&self, session: u64, fid: Fid, bits: u8, found: &mut Vec<Conflict>) {
         for (s, has) in self.leases.table.others(fid, session) {
             if has & bits != 0 {
-                found.push(Conflict { fid, session: s, bits: has & bits });
+                found.push(Conflict { fid, session: s, bits: has & bits, written: false });
             }
         }
     }
@@ -125,7 +125,7 @@ impl State {
             true => 0,
             false => EXCLUSIVE & self.leases.table.of(fid, holder),
         };
-        found.push(Conflict { fid, session: holder, bits });
+        found.push(Conflict { fid, session: holder, bits, written: false });
     }
 
     /// Attributes told or set are those after all writes that were answered.
@@ -189,6 +189,9 @@ impl State {
         policy::touched(op, outcome, &self.ns.cache, |fid, bits| {
             self.others(session, fid, bits, &mut found);
         });
+        if policy::tells_of_writes(op) {
+            self.tell_watchers(task, &mut found);
+        }
         let glimpse = policy::glimpses(op);
         policy::told(&outcome.res, |a| {
             self.hidden(task, a.fid, glimpse, &mut found);
@@ -211,6 +214,20 @@ impl State {
             _ => {}
         }
         settle(found)
+    }
+
+    /// Who only watches a file that was written hears of it, once for each write, and goes on watching.
+    fn tell_watchers(&self, task: &Task, found: &mut Vec<Conflict>) {
+        let watches = |c: &Conflict| {
+            c.bits & LS_READ != 0 && self.leases.table.of(c.fid, c.session) & READER == LS_READ
+        };
+        found.retain_mut(|c| {
+            if watches(c) {
+                c.bits &= !LS_READ;
+                c.written = c.bits == 0;
+            }
+            !(c.written && task.aside.told.contains(&c.fid))
+        });
     }
 
     fn upwards(&self, task: &Task, mut at: Fid, found: &mut Vec<Conflict>) {
@@ -264,6 +281,7 @@ impl State {
             self.leases.calls.wait(c.fid, ticket);
             task.aside.waits.push((c.fid, self.leases.calls.turn()));
             match c.bits {
+                0 if c.written => task.aside.told.push(c.fid),
                 0 => task.aside.glimpsed.push(c.fid),
                 _ => task.aside.asked.push(c.fid),
             }
@@ -328,23 +346,26 @@ impl State {
                 continue;
             }
             for (fid, bits) in self.leases.table.oldest(session, TRIM_BATCH) {
-                let asked = self.leases.calls.ask(Conflict { fid, session, bits });
+                let asked = self.leases.calls.ask(Conflict { fid, session, bits, written: false });
                 self.leases.figures.recalls += u64::from(asked);
             }
         }
     }
 
     /// A session answered a call-back, or did not in time.
-    pub fn leases_back(&mut self, session: u64, number: u64, ok: bool) {
-        if !ok {
+    pub fn leases_back(&mut self, session: u64, number: u64, answer: Option<Unwatched>) {
+        let Some(unwatched) = answer else {
             let Some(c) = self.clients.get(&session) else { return };
             tracing::warn!(client = %c.session.description(), "evicted: it did not give back leases in time");
             self.leases.figures.evictions += 1;
             return self.out.evict.push(c.session.clone());
-        }
+        };
         let Some((body, tickets)) = self.leases.calls.answer(session, number) else { return };
         for l in &body.back.0 {
             self.leases.table.take(l.fid, session, l.bits);
+        }
+        for fid in unwatched.fids.0.iter().filter(|fid| body.written.0.contains(fid)) {
+            self.leases.table.take(*fid, session, LS_READ);
         }
         self.wake_aside(tickets);
     }
@@ -424,7 +445,8 @@ impl State {
             return 0;
         }
         let bits = self.room_for_any(task, fid, want);
-        if !task.wants_shared() {
+        // Under it alone nothing is believed.
+        if !task.wants_shared() || want == Want::Watch {
             return bits;
         }
         let asks = matches!(want, Want::Asked(_, wished) if wished & EXCLUSIVE != 0);
@@ -445,9 +467,12 @@ impl State {
     fn room_for_any(&self, task: &Task, fid: Fid, want: Want) -> u8 {
         let session = task.session.id();
         let dir = |bits: u8| if self.is_hot(fid) { 0 } else { bits };
-        let late = || match task.wants_late() && self.ns.opens.writes(fid, session, 0) {
-            true => LS_LATE,
-            false => 0,
+        let late = || {
+            let writes = task.wants_late() && self.ns.opens.writes(fid, session, 0);
+            match writes && !self.is_watched(fid, session) {
+                true => LS_LATE,
+                false => 0,
+            }
         };
         let file = |bits: u8| match self.ns.opens.is_direct(fid, session) {
             true if bits == OWNER => late(),
@@ -478,7 +503,13 @@ impl State {
             Want::Asked(FileKind::File, bits) if bits & LS_WRITE != 0 => file(OWNER),
             Want::Asked(FileKind::File, bits) => file(bits & READER),
             Want::Asked(_, bits) => bits & OWNER,
+            Want::Watch => LS_READ,
         }
+    }
+
+    /// Whether another keeps bytes of a file where it cannot look before it shows them.
+    fn is_watched(&self, fid: Fid, session: u64) -> bool {
+        self.leases.table.others(fid, session).any(|(_, has)| has & LS_READ != 0)
     }
 
     pub(super) fn is_hot(&self, dir: Fid) -> bool {

@@ -56,6 +56,8 @@ pub struct Aside {
     pub asked: Vec<Fid>,
     /// Files whose writers were asked for their size and times for it.
     pub glimpsed: Vec<Fid>,
+    /// Files of which those who watch them were told that they are written.
+    pub told: Vec<Fid>,
 }
 
 impl Task {

@@ -35,6 +35,9 @@ struct Book {
     calls: usize,
     lost: Vec<Lease>,
     glimpses: Vec<Fid>,
+    /// What it watches and others wrote; and whether it gives up what is written.
+    written: Vec<Fid>,
+    unwatches: bool,
     way: Way,
     late: Vec<(LeaseRecall, CallReply)>,
     session: Option<Arc<Session>>,
@@ -80,8 +83,11 @@ impl Ear {
             }
         }
         book.glimpses.extend(&call.glimpse.0);
+        book.written.extend(&call.written.0);
+        let unwatches = book.unwatches && !call.written.0.is_empty();
         drop(book);
-        reply.send(0, vec![]);
+        let unwatched = || Unwatched { fids: call.written.clone() }.to_bytes();
+        reply.send(0, if unwatches { unwatched() } else { vec![] });
     }
 }
 
@@ -128,6 +134,8 @@ impl Holder {
             calls: 0,
             lost: vec![],
             glimpses: vec![],
+            written: vec![],
+            unwatches: false,
             way: Way::Prompt,
             late: vec![],
             session: None,
@@ -223,6 +231,16 @@ impl Holder {
 
     pub fn glimpses(&self) -> Vec<Fid> {
         self.ear.0.lock().glimpses.clone()
+    }
+
+    /// How often it heard that something it watches was written.
+    pub fn written(&self) -> usize {
+        self.ear.0.lock().written.len()
+    }
+
+    /// From now on it gives up what is written.
+    pub fn unwatches(&self) {
+        self.ear.0.lock().unwatches = true;
     }
 
     pub fn sole(&self) -> bool {

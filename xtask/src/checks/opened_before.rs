@@ -1,0 +1,152 @@
+//! Files that were opened while their mount was alone, and that others write since: cases of `sharing`
+//! (invariant 3). The kernel goes on keeping what is read and written through such an open file.
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Lengths of the files: one lives with its metadata, one has objects.
+const LENGTHS: [usize; 2] = [16_384, 300_000];
+const PAGE: u64 = 4096;
+/// Where a number is that the other mount counts up; behind it one that this mount counts up.
+const THEIRS: u64 = 0;
+const OURS: u64 = 2 * PAGE;
+/// Where a number is that both count up, under a lock.
+const BOTH: u64 = 3 * PAGE;
+/// Threads that read.
+const READERS: usize = 2;
+
+/// Files of a mount that is alone, open.
+pub struct Before {
+    files: Vec<(PathBuf, File, File)>,
+}
+
+/// Opens them, once for reading only and once for writing, too.
+pub fn open(mnt: &Path) -> Result<Before> {
+    let open = |length: &usize| -> Result<_> {
+        let path = mnt.join(format!("before-{length}"));
+        std::fs::write(&path, vec![0; *length])?;
+        let read = File::open(&path)?;
+        let write = File::options().read(true).write(true).open(&path)?;
+        for file in [&read, &write] {
+            number(file, THEIRS)?;
+        }
+        Ok((path, read, write))
+    };
+    Ok(Before { files: LENGTHS.iter().map(open).collect::<Result<_>>()? })
+}
+
+fn number(file: &File, at: u64) -> Result<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Counts up for that long while others look: whoever looks sees what was written before he did.
+fn count(writer: &File, at: u64, readers: &[&File], time: Duration) -> Result<()> {
+    let (written, end, looks) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
+    let look = |reader: &File| -> Result<()> {
+        while !end.load(SeqCst) {
+            let least = written.load(SeqCst);
+            let seen = number(reader, at)?;
+            ensure!(seen >= least, "{seen} is shown, {least} was written before");
+            looks.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let look = &look;
+        let threads: Vec<_> = readers.iter().map(|r| scope.spawn(move || look(r))).collect();
+        let began = std::time::Instant::now();
+        let mut n = 0u64;
+        let mut write = || -> Result<()> {
+            while began.elapsed() < time {
+                n += 1;
+                writer.write_all_at(&n.to_le_bytes(), at)?;
+                written.store(n, SeqCst);
+            }
+            Ok(())
+        };
+        let wrote = write();
+        end.store(true, SeqCst);
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        wrote
+    })?;
+    ensure!(looks.load(SeqCst) > 0 && written.load(SeqCst) > 0, "nothing was tried");
+    Ok(())
+}
+
+fn others(before: &Before, mnt: &Path) -> Result<Vec<File>> {
+    let open = |path: &Path| -> Result<File> {
+        let path = mnt.join(path.file_name().context("no name")?);
+        Ok(File::options().read(true).write(true).open(path)?)
+    };
+    before.files.iter().map(|(path, ..)| open(path)).collect()
+}
+
+/// The other mount writes; what is read here was read before, and is kept.
+pub fn read(before: &Before, other: &Path, time: Duration) -> Result<()> {
+    for ((path, read, _), theirs) in before.files.iter().zip(others(before, other)?) {
+        count(&theirs, THEIRS, &[read; READERS], time).with_context(|| say(path))?;
+    }
+    Ok(())
+}
+
+/// Both write, beside each other: what is written here is kept, too.
+pub fn written(before: &Before, other: &Path, time: Duration) -> Result<()> {
+    for ((path, read, write), theirs) in before.files.iter().zip(others(before, other)?) {
+        let both = || -> Result<()> {
+            // A whole page, of which the kernel then knows all, and which the other writes over.
+            for n in 1..200u64 {
+                write.write_all_at(&[1; PAGE as usize], PAGE)?;
+                theirs.write_all_at(&n.to_le_bytes(), PAGE)?;
+                ensure!(number(write, PAGE)? == n, "a page that was written here is shown");
+                ensure!(number(read, PAGE)? == n, "by another open file");
+            }
+            std::thread::scope(|scope| {
+                let here = scope.spawn(|| count(write, OURS, &[&theirs; READERS], time));
+                let there = count(&theirs, THEIRS, &[read, write], time);
+                here.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?.and(there)
+            })
+        };
+        both().with_context(|| say(path))?;
+    }
+    Ok(())
+}
+
+/// Both count one number up, each under a lock: none is lost.
+pub fn locked(before: &Before, other: &Path, times: u64) -> Result<()> {
+    for ((path, _, write), theirs) in before.files.iter().zip(others(before, other)?) {
+        let start = number(write, BOTH)?;
+        let one = |file: &File, n: u64| -> Result<()> {
+            let posix = n.is_multiple_of(2);
+            match posix {
+                true => fcntl_lock(file, FlockOperation::LockExclusive)?,
+                false => flock(file, FlockOperation::LockExclusive)?,
+            }
+            let seen = number(file, BOTH)?;
+            ensure!(seen == start + n, "{seen} is shown under the lock, and is {}", start + n);
+            file.write_all_at(&(seen + 1).to_le_bytes(), BOTH)?;
+            match posix {
+                true => fcntl_lock(file, FlockOperation::Unlock)?,
+                false => flock(file, FlockOperation::Unlock)?,
+            }
+            Ok(())
+        };
+        for n in 0..times {
+            let file = if n % 3 == 0 { write } else { &theirs };
+            one(file, n).with_context(|| say(path))?;
+        }
+    }
+    Ok(())
+}
+
+fn say(path: &Path) -> String {
+    path.display().to_string()
+}
