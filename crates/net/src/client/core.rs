@@ -405,6 +405,10 @@ impl Core {
     /// Answers a call-back; without a transport the server will ask again.
     pub(crate) fn answer(&self, call: &Header, status: i16, body: Vec<u8>) {
         let mut state = self.state.lock();
+        // Nobody waits for answers of a session that is no more; another's calls have the same numbers.
+        if state.welcome.as_ref().is_none_or(|w| w.session != call.session.get()) {
+            return;
+        }
         state.callbacks.remove(&call.xid.get());
         let Phase::Up(link) = &state.phase else { return };
         let link = link.clone();

@@ -15,6 +15,7 @@ on_each_transport!(
     a_lost_replay_begins_anew,
     a_replay_goes_on_in_a_resumed_session,
     call_backs_survive_a_loss,
+    an_answer_to_a_call_of_a_session_that_ended,
     the_grace_ends_a_session,
     eviction,
     no_server_no_answer,
@@ -235,6 +236,32 @@ fn call_backs_survive_a_loss(kind: Kind) {
     until("its answer", || results.len() == 1);
     assert_eq!(results.bodies(), [b"given"]);
     s.call(ECHO, vec![], vec![]).unwrap();
+}
+
+/// It comes when another session has begun, whose calls have the same numbers.
+fn an_answer_to_a_call_of_a_session_that_ended(kind: Kind) {
+    let w = World::new(kind, quick());
+    let (log, o) = logged();
+    let s = w.connect(o);
+    let results = Results::default();
+    let call = || w.target.session().call_back(1, b"keep".to_vec(), PATIENCE, results.sink());
+    call();
+    until("the call", || log.kept.lock().len() == 1);
+    w.target.session().evict();
+    until("its end", || results.len() == 1);
+    until("another session", || log.back.lock().len() == 1);
+    until("it is there", || w.target.opened.lock().len() == 2);
+    call();
+    until("the next call", || log.kept.lock().len() == 2);
+    let next = log.kept.lock().pop().unwrap();
+    let late = log.kept.lock().pop().unwrap();
+    late.send(0, b"late".to_vec());
+    s.call(ECHO, vec![], vec![]).unwrap();
+    assert_eq!((results.len(), s.stats().lost), (1, 1), "nobody waits for it, and nobody minds");
+    next.send(0, b"next".to_vec());
+    until("its answer", || results.len() == 2);
+    let last = results.0.lock().pop().unwrap().unwrap();
+    assert_eq!(last.body, &b"next"[..]);
 }
 
 fn the_grace_ends_a_session(kind: Kind) {
