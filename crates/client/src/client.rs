@@ -252,6 +252,7 @@ fn make_core(
         local: Local::default(),
         listener: RwLock::new(None),
         sole,
+        sole_turn: Mutex::default(),
         leases,
         epoch: AtomicU64::new(1),
         life: AtomicU64::new(1),

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) local: Local,
     pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
     pub(crate) sole: Arc<AtomicBool>,
+    /// Held by who changes that, and looks whether the session that says so is still the present one.
+    pub(crate) sole_turn: Mutex<()>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) epoch: AtomicU64,
     /// Counts sessions with the MDT that were begun anew.

@@ -182,8 +182,8 @@ pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lea
         };
         order.wait();
         match recall.what {
-            R_SOLE_END => core.sole_end(),
-            R_SOLE_BEGIN => core.sole_begin(),
+            R_SOLE_END => core.sole_end(|| reply.is_awaited()),
+            R_SOLE_BEGIN => core.sole_begin(|| reply.is_awaited()),
             R_FORGET => {
                 core.forget(recall.fid);
                 core.forgets.fetch_add(1, SeqCst);
@@ -239,11 +239,18 @@ fn links(core: &Arc<Core>, order: &Order, inbox: &Receiver<Link>) {
 }
 
 impl Core {
-    /// Another client came: everything goes out, then nothing is cached.
-    pub(crate) fn sole_end(self: &Arc<Core>) {
-        self.leases.clear();
-        self.sole.store(false, SeqCst);
-        self.new_epoch();
+    /// Another client came: everything goes out, then nothing is cached. Not if that was said in a session that is
+    /// no more (`holds`): the next one has its own say.
+    pub(crate) fn sole_end(self: &Arc<Core>, holds: impl Fn() -> bool) {
+        {
+            let _turn = self.sole_turn.lock();
+            if !holds() {
+                return;
+            }
+            self.leases.clear();
+            self.sole.store(false, SeqCst);
+            self.new_epoch();
+        }
         self.closed_all();
         for inode in self.registry.all() {
             // Waits for operations that still believe in the lease.
@@ -322,7 +329,8 @@ impl Core {
         self.counters.recalls.fetch_add(1, SeqCst);
     }
 
-    pub(crate) fn sole_begin(self: &Arc<Core>) {
+    /// This client is alone, if that still `holds`: an MDT that shuts down says so to the last whose session ends.
+    pub(crate) fn sole_begin(self: &Arc<Core>, holds: impl Fn() -> bool) {
         for inode in self.registry.all() {
             // Bytes written among others may be older than theirs: they must not lie over what
             // the OSTs hold.
@@ -336,10 +344,16 @@ impl Core {
             st.unstable.remove(0, MAX_FILE_SIZE);
             st.account(&self.budget);
         }
-        self.leases.clear();
-        self.mdt.wb.forget_all();
-        self.new_epoch();
-        self.sole.store(true, SeqCst);
+        {
+            let _turn = self.sole_turn.lock();
+            if !holds() {
+                return;
+            }
+            self.leases.clear();
+            self.mdt.wb.forget_all();
+            self.new_epoch();
+            self.sole.store(true, SeqCst);
+        }
         self.announce(|l| l.sole(true));
     }
 
@@ -357,9 +371,12 @@ impl Core {
         self.mdt.wb.restarted(grant.dom_limit.into());
         self.space.renew(self.tick_now());
         self.dom_limit.store(grant.dom_limit.into(), SeqCst);
-        self.sole.store(grant.sole, SeqCst);
-        self.life.fetch_add(1, SeqCst);
-        self.new_epoch();
+        {
+            let _turn = self.sole_turn.lock();
+            self.sole.store(grant.sole, SeqCst);
+            self.life.fetch_add(1, SeqCst);
+            self.new_epoch();
+        }
         for inode in self.registry.all() {
             self.reopen(&inode);
             if let Err(e) = self.tell_late(&inode) {
@@ -391,7 +408,7 @@ impl Core {
         if self.sole.load(SeqCst) == sole {
             return;
         }
-        if sole { self.sole_begin() } else { self.sole_end() }
+        if sole { self.sole_begin(|| true) } else { self.sole_end(|| true) }
     }
 
     /// Opens a file's handles again with a restarted MDT.

@@ -25,7 +25,10 @@ impl Core {
         sessions.iter().for_each(|s| s.expel());
         self.leases.clear();
         self.announce(|l| l.doubted());
-        self.sole.store(false, SeqCst);
+        {
+            let _turn = self.sole_turn.lock();
+            self.sole.store(false, SeqCst);
+        }
         self.new_epoch();
         // What was done here and not told is nobody's business any more.
         self.mdt.wb.lose();

@@ -406,7 +406,7 @@ impl Core {
     pub(crate) fn answer(&self, call: &Header, status: i16, body: Vec<u8>) {
         let mut state = self.state.lock();
         // Nobody waits for answers of a session that is no more; another's calls have the same numbers.
-        if state.welcome.as_ref().is_none_or(|w| w.session != call.session.get()) {
+        if !state.is_in(call) {
             return;
         }
         state.callbacks.remove(&call.xid.get());
@@ -416,6 +416,11 @@ impl Core {
         let mut header = call.reply(status);
         header.flags = (header.flags.get() | F_CALLBACK).into();
         link.send(Frame { header, body: body.into(), bulk: Vec::new() });
+    }
+
+    /// Whether a call-back came in the present session.
+    pub(crate) fn is_in(&self, call: &Header) -> bool {
+        self.state.lock().is_in(call)
     }
 
     fn watch(&self, state: &mut State, deadline: Option<Instant>) {
@@ -535,6 +540,10 @@ impl Drop for Turn<'_> {
 }
 
 impl State {
+    fn is_in(&self, call: &Header) -> bool {
+        !self.expelled && self.welcome.as_ref().is_some_and(|w| w.session == call.session.get())
+    }
+
     /// Everything unanswered is to be sent on the next transport: replay first, then by xid.
     fn requeue(&mut self) {
         self.outstanding = 0;

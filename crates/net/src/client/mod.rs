@@ -166,6 +166,12 @@ impl CallReply {
         CallReply { core, call, answered: false }
     }
 
+    /// Whether the session it came in is still the present one: otherwise what it says is no longer so, and
+    /// nobody waits for an answer.
+    pub fn is_awaited(&self) -> bool {
+        self.core.upgrade().is_some_and(|core| core.is_in(&self.call))
+    }
+
     /// Answers with a status (0 or an errno) and a body.
     pub fn send(mut self, status: i16, body: Vec<u8>) {
         self.answer(status, body);
