@@ -12,7 +12,7 @@ use proto::Fid;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 
 use crate::belief::Asked;
-use crate::caches::Caches;
+use crate::caches::{Caches, Mark};
 use crate::convert::{
     absent, asked_attr, attr, attr_out, caller, cred, entry, errno, found, name_errno, rdev, time,
 };
@@ -44,6 +44,8 @@ pub struct PinstripeFs {
     pub(crate) pages: Arc<Pages>,
 }
 
+/// The number of directories that were opened while this mount was alone; others have 0.
+const LISTED_ALONE: u64 = 1;
 /// Tries to have a file watched while the MDT calls something of it back; each takes a message.
 const WATCH_TRIES: u32 = 40;
 /// Pause after the second try; it doubles up to the other.
@@ -118,6 +120,14 @@ impl PinstripeFs {
         }
         tracing::debug!(%fid, "pages that others may change are dropped after they were shown");
         false
+    }
+
+    /// The kernel was told names of a directory, which it keeps for who lists it again through one that was opened
+    /// while this mount was alone: not among others, who change it without asking.
+    fn listed(&self, node: u64, fh: u64, mark: Mark) {
+        if fh == LISTED_ALONE && !self.caches.valid(mark) {
+            self.pages.discard(node);
+        }
     }
 
     /// Makes an inode that is not opened.
@@ -362,31 +372,35 @@ impl Filesystem for PinstripeFs {
         let keep = self.caches.valid(self.caches.mark());
         self.open_dirs.opened(nodeid);
         let flags = if keep { open_flags::CACHE_DIR | open_flags::KEEP_CACHE } else { 0 };
-        reply.ok(Open { fh: 0, flags });
+        reply.ok(Open { fh: if keep { LISTED_ALONE } else { 0 }, flags });
     }
 
     fn readdir(
         &self,
         req: &Request,
         nodeid: u64,
-        _fh: u64,
+        fh: u64,
         offset: u64,
         size: u32,
         reply: Reply<DirBuf>,
     ) {
+        let mark = self.caches.mark();
         reply.send(self.list(req, nodeid, offset, size));
+        self.listed(nodeid, fh, mark);
     }
 
     fn readdirplus(
         &self,
         req: &Request,
         nodeid: u64,
-        _fh: u64,
+        fh: u64,
         offset: u64,
         size: u32,
         reply: Reply<DirPlusBuf>,
     ) {
+        let mark = self.caches.mark();
         reply.send(self.list_plus(req, nodeid, offset, size));
+        self.listed(nodeid, fh, mark);
     }
 
     fn releasedir(&self, _req: &Request, nodeid: u64, _release: ReleaseIn, reply: Reply<()>) {

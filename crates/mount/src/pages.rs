@@ -25,7 +25,7 @@ use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 const LAG: Duration = Duration::from_millis(100);
 /// How long pages that are called back wait for writes of this mount. Two mounts that both opened a file while
 /// they were alone, write it, and wait for each other lose as much each time.
-const HELD: Duration = Duration::from_millis(100);
+const HELD: Duration = Duration::from_secs(2);
 /// How long a page that is called back is not read: those who drop it may have passed by already. Then they
 /// surely wait for it, or come again.
 const AHEAD: Duration = Duration::from_micros(500);

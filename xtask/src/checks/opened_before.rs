@@ -1,8 +1,9 @@
-//! Files that were opened while their mount was alone, and that others write since: cases of `sharing`
+//! Files and directories that were opened while their mount was alone, and that others write since: cases of `sharing`
 //! (invariant 3). The kernel goes on keeping what is read and written through such an open file.
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::fs::{Dir, FlockOperation, fcntl_lock, flock};
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::time::Duration;
 /// Lengths of the files: one lives with its metadata, one has objects.
 const LENGTHS: [usize; 2] = [16_384, 300_000];
 const PAGE: u64 = 4096;
+const DIR: &str = "before";
 /// Where a number is that the other mount counts up; behind it one that this mount counts up.
 const THEIRS: u64 = 0;
 const OURS: u64 = 2 * PAGE;
@@ -23,6 +25,7 @@ const READERS: usize = 2;
 /// Files of a mount that is alone, open.
 pub struct Before {
     files: Vec<(PathBuf, File, File)>,
+    dir: RefCell<Dir>,
 }
 
 /// Opens them, once for reading only and once for writing, too.
@@ -37,7 +40,49 @@ pub fn open(mnt: &Path) -> Result<Before> {
         }
         Ok((path, read, write))
     };
-    Ok(Before { files: LENGTHS.iter().map(open).collect::<Result<_>>()? })
+    std::fs::create_dir(mnt.join(DIR))?;
+    std::fs::write(mnt.join(DIR).join("first"), "")?;
+    let dir = RefCell::new(Dir::new(File::open(mnt.join(DIR))?)?);
+    let before = Before { files: LENGTHS.iter().map(open).collect::<Result<_>>()?, dir };
+    ensure!(before.names()? == ["first"]);
+    Ok(before)
+}
+
+impl Before {
+    /// What is in the directory, by nothing but getdents(2) from its beginning.
+    fn names(&self) -> Result<Vec<String>> {
+        let mut dir = self.dir.borrow_mut();
+        dir.rewind();
+        let mut names = Vec::new();
+        while let Some(entry) = dir.read() {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if !matches!(&*name, "." | "..") {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The other makes, renames and removes; a directory that was opened before is listed.
+pub fn listed(before: &Before, other: &Path, times: u64) -> Result<()> {
+    let dir = other.join(DIR);
+    for n in 0..times {
+        let name = format!("n{n}");
+        match n % 3 {
+            0 => std::fs::write(dir.join(&name), "")?,
+            1 => std::fs::rename(dir.join(format!("n{}", n - 1)), dir.join(&name))?,
+            _ => std::fs::remove_file(dir.join(format!("n{}", n - 1)))?,
+        }
+        let there = if n % 3 == 2 { vec!["first".into()] } else { vec!["first".into(), name] };
+        // Once more, when the kernel has what it listed.
+        for _ in 0..2 {
+            let names = before.names()?;
+            ensure!(names == there, "{names:?} is listed, {there:?} is there");
+        }
+    }
+    Ok(())
 }
 
 fn number(file: &File, at: u64) -> Result<u64> {

@@ -36,6 +36,9 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened before the other came, and locked", || {
         opened_before::locked(&before, &b, cx.size(600, 100))
     });
+    cx.case("opened before the other came, and listed", || {
+        opened_before::listed(&before, &b, cx.size(300, 60))
+    });
     drop(before);
     cx.case("closed data", || closed(&a, &b, cx.seed()));
     cx.case("synced data of an open file", || synced(&a, &b, cx.seed()));
