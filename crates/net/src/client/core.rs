@@ -5,17 +5,19 @@
 //! that order. Assumptions: whoever answers may do so on the very thread that sends, so nothing
 //! here calls out with the lock held. Never does: sleep, or block a thread that delivers replies.
 
+mod calls;
+
 use super::delivering::Delivering;
 use super::heard::Heard;
 use super::stats::Counts;
-use super::{CallReply, SessionStats, runtime};
+use super::{SessionStats, runtime};
 use crate::keeper::{Kept, keeper};
 use crate::link::Link;
 use crate::message::{Frame, join};
 use crate::{ConnectOptions, Endpoint, NetError, Reply};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use proto::frame::{F_CALLBACK, F_RESENT, Header};
+use proto::frame::{F_RESENT, Header};
 use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{WIRE_VERSION, ops};
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -385,44 +387,6 @@ impl Core {
         }
     }
 
-    fn called(&self, mut state: MutexGuard<'_, State>, frame: Frame) -> Result<(), NetError> {
-        let header = frame.header;
-        if header.is_reply() {
-            return Err(NetError::Protocol("an answer to a call-back".into()));
-        }
-        // Sent again after a reconnect while the first is still worked on.
-        if !state.callbacks.insert(header.xid.get()) {
-            return Ok(());
-        }
-        state.stats.callbacks += 1;
-        drop(state);
-        let reply = CallReply::new(self.this.clone(), header);
-        let _delivering = Delivering::enter();
-        self.options.events.call(header.opcode.get(), frame.body, reply);
-        Ok(())
-    }
-
-    /// Answers a call-back; without a transport the server will ask again.
-    pub(crate) fn answer(&self, call: &Header, status: i16, body: Vec<u8>) {
-        let mut state = self.state.lock();
-        // Nobody waits for answers of a session that is no more; another's calls have the same numbers.
-        if !state.is_in(call) {
-            return;
-        }
-        state.callbacks.remove(&call.xid.get());
-        let Phase::Up(link) = &state.phase else { return };
-        let link = link.clone();
-        drop(state);
-        let mut header = call.reply(status);
-        header.flags = (header.flags.get() | F_CALLBACK).into();
-        link.send(Frame { header, body: body.into(), bulk: Vec::new() });
-    }
-
-    /// Whether a call-back came in the present session.
-    pub(crate) fn is_in(&self, call: &Header) -> bool {
-        self.state.lock().is_in(call)
-    }
-
     fn watch(&self, state: &mut State, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
         if state.next_tick.is_none_or(|next| deadline < next) {
@@ -540,10 +504,6 @@ impl Drop for Turn<'_> {
 }
 
 impl State {
-    fn is_in(&self, call: &Header) -> bool {
-        !self.expelled && self.welcome.as_ref().is_some_and(|w| w.session == call.session.get())
-    }
-
     /// Everything unanswered is to be sent on the next transport: replay first, then by xid.
     fn requeue(&mut self) {
         self.outstanding = 0;
