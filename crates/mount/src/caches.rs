@@ -222,7 +222,10 @@ impl Caches {
         let node = self.node(fid);
         match beside && self.client.writes(fid) {
             true => self.pages.recalled(node, || self.pages.give_up(node)),
-            false => self.pages.recalled(node, || self.drop_one(fid)),
+            false => self.pages.recalled(node, || {
+                self.drop_one(fid);
+                true
+            }),
         }
     }
 

@@ -115,7 +115,7 @@ impl PinstripeFs {
             if self.pages.read_while_recalled(node) || self.client.watch(fid) {
                 return true;
             }
-            std::thread::sleep(pause);
+            self.pages.pause(pause);
             pause = (pause * 2).clamp(WATCH_PAUSE, WATCH_PAUSE_MAX);
         }
         tracing::debug!(%fid, "pages that others may change are dropped after they were shown");

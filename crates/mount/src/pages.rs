@@ -176,14 +176,17 @@ impl Pages {
 
     /// Pages of a node are called back: `drops` drops them. What is read meanwhile is dropped, too, or read when
     /// this has been answered: otherwise readers that come again and again would keep it for ever.
-    pub fn recalled(&self, node: u64, drops: impl Fn()) {
+    /// Ends early where they could not be dropped.
+    pub fn recalled(&self, node: u64, drops: impl Fn() -> bool) {
         self.state.lock().recalled.insert(node, Recall::default());
         for _ in 0..MAX_PASSES {
             if let Some(recall) = self.state.lock().recalled.get_mut(&node) {
                 *recall = Recall { pass: recall.pass + 1, late: false };
             }
             self.passed.notify_all();
-            drops();
+            if !drops() {
+                break;
+            }
             let mut st = self.state.lock();
             if st.recalled.get(&node).is_none_or(|recall| !recall.late) {
                 st.recalled.remove(&node);
@@ -194,8 +197,13 @@ impl Pages {
         }
         self.state.lock().recalled.remove(&node);
         self.passed.notify_all();
-        tracing::debug!(node, "pages that are read all the time are dropped later");
+        tracing::debug!(node, "pages that are read all the time, or written, are dropped later");
         self.discard(node);
+    }
+
+    /// Waits for that long, or until pages of some node are called back, or no longer are.
+    pub fn pause(&self, time: Duration) {
+        self.passed.wait_for(&mut self.state.lock(), time);
     }
 
     /// The kernel holds a page of a node, to read it: whether it will be dropped before the call-back of the node's
@@ -227,7 +235,8 @@ impl Pages {
 
     /// Drops the pages of a node that is written here, too. Does not wait for ever for a page that a write holds:
     /// that may wait until it is told, which may wait for another mount that is called back just as this one is.
-    pub fn give_up(&self, node: u64) {
+    /// Whether it has dropped them.
+    pub fn give_up(&self, node: u64) -> bool {
         let batch = self.ask(node);
         let mut st = self.state.lock();
         let mut end = None;
@@ -239,10 +248,10 @@ impl Pages {
             }
             let end = *end.get_or_insert_with(|| Instant::now() + HELD);
             if self.dropped.wait_until(&mut st, end).timed_out() {
-                tracing::debug!(node, "pages that are written here are dropped later");
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Starts the threads that tell the kernel.
@@ -335,6 +344,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             }
+            true
         });
         assert_eq!(passes.get(), 2, "a page may have been read that the first did not meet");
         assert!(reader.take().unwrap().join().unwrap());
@@ -350,9 +360,22 @@ mod tests {
             passes.set(passes.get() + 1);
             let other = Arc::clone(&other);
             reader.set(Some(std::thread::spawn(move || other.read_while_recalled(8))));
+            true
         });
         assert_eq!(passes.get(), 1, "another node's pages");
         assert!(!reader.take().unwrap().join().unwrap());
+    }
+
+    #[test]
+    fn what_a_write_holds_is_not_waited_for_again_and_again() {
+        let (pages, passes) = (Pages::default(), Cell::new(0));
+        pages.recalled(7, || {
+            pages.state.lock().recalled.get_mut(&7).unwrap().late = true;
+            passes.set(passes.get() + 1);
+            false
+        });
+        assert_eq!(passes.get(), 1);
+        assert!(!pages.read_while_recalled(7) && pages.state.lock().drops.contains(&7));
     }
 
     #[test]

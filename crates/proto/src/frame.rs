@@ -198,7 +198,7 @@ mod tests {
         h.job = 0xabcd.into();
         h.seal(b"body", 16);
         let expect: [u8; 60] = [
-            b'P', b'S', b'T', 1, 0x01, 0x02, 4, 0, 4, 0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+            b'P', b'S', b'T', 2, 0x01, 0x02, 4, 0, 4, 0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
             0x22, 0x11, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0,
             0, 0xfb, 0xff, 64, 0, 0xcd, 0xab, 0, 0,
         ];
@@ -220,8 +220,8 @@ mod tests {
         b.magic = *b"GET";
         assert_eq!(Header::parse(b.as_bytes()), Err(FrameError::Magic(*b"GET")));
         let mut b = h;
-        b.version = 2;
-        assert_eq!(Header::parse(b.as_bytes()), Err(FrameError::Version(2)));
+        b.version = WIRE_VERSION + 1;
+        assert_eq!(Header::parse(b.as_bytes()), Err(FrameError::Version(WIRE_VERSION + 1)));
         let mut b = h;
         b.body_len = (MAX_BODY + 1).into();
         assert!(matches!(

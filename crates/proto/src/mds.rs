@@ -409,6 +409,28 @@ mod tests {
         assert_eq!(Compound::from_bytes(&expect), Ok(c));
     }
 
+    #[test]
+    fn golden_bytes_of_a_call_back_and_its_answer() {
+        let fid = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0, n + 1, 0, 0, 0, 0, 0, 0, 0];
+        let call = LeaseRecall {
+            back: List(vec![Lease { fid: Fid::new(1, 2), bits: LS_ATTR | LS_READ }]),
+            glimpse: List(vec![Fid::new(3, 4)]),
+            written: List(vec![Fid::new(5, 6), Fid::new(7, 8)]),
+        };
+        let mut expect = vec![1, 0, 0, 0];
+        expect.extend(fid(1));
+        expect.extend([18, 1, 0, 0, 0]);
+        expect.extend(fid(3));
+        expect.extend([2, 0, 0, 0]);
+        expect.extend([fid(5), fid(7)].concat());
+        assert_eq!(call.to_bytes(), expect);
+        assert_eq!(LeaseRecall::from_bytes(&expect), Ok(call));
+        let answer = Unwatched { fids: List(vec![Fid::new(5, 6)]) };
+        let expect = [&[1, 0, 0, 0][..], &fid(5)].concat();
+        assert_eq!(answer.to_bytes(), expect);
+        assert_eq!(Unwatched::from_bytes(&expect), Ok(answer));
+    }
+
     proptest! {
         #[test]
         fn decoders_are_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

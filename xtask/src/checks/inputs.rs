@@ -342,7 +342,7 @@ fn network(cx: &Cx) -> Result<()> {
 fn garbage(address: &str, seed: u64) -> Result<()> {
     let mut random = Random::new(seed);
     let mut header = [0u8; 64];
-    header[..4].copy_from_slice(b"PST\x01");
+    header[..4].copy_from_slice(b"PST\x02");
     let mut huge = header;
     huge[8..16].fill(0xff);
     let mut half = header.to_vec();

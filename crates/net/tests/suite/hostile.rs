@@ -21,8 +21,8 @@ pub fn dial(w: &World) -> TcpStream {
 
 pub fn hello() -> Hello {
     Hello {
-        min_version: 1,
-        max_version: 1,
+        min_version: proto::WIRE_VERSION,
+        max_version: proto::WIRE_VERSION,
         client: [5; 16],
         fs: [7; 16],
         target: "MDT0000".into(),
@@ -101,7 +101,7 @@ fn what_is_no_greeting_closes_the_connection() {
     let (_, body) = read_frame(&mut s);
     assert_eq!(
         String::from_utf8_lossy(&body),
-        "wire versions 7 to 9 are not spoken here (this server speaks 1)"
+        "wire versions 7 to 9 are not spoken here (this server speaks 2)"
     );
     assert!(is_closed(&mut s));
 }
@@ -175,7 +175,7 @@ fn a_server_that_falls_silent_is_left() {
         let welcome = Welcome {
             session: 9,
             epoch: 1,
-            version: 1,
+            version: proto::WIRE_VERSION,
             features: 0,
             credits: 4,
             resumed: false,
@@ -271,7 +271,7 @@ fn an_impostor_cannot_answer_the_challenge() {
         let welcome = Welcome {
             session: 9,
             epoch: 1,
-            version: 1,
+            version: proto::WIRE_VERSION,
             features: 0,
             credits: 4,
             resumed: false,

@@ -502,7 +502,7 @@ fn a_welcome_nobody_waits_for_is_given_back() {
         let welcome = |session| Welcome {
             session,
             epoch: 1,
-            version: 1,
+            version: proto::WIRE_VERSION,
             features: FEATURE_TRUNK,
             credits: 4,
             resumed: false,
