@@ -189,14 +189,16 @@ impl OpenFile {
 
     /// Attributes, as [`Client::getattr`] but without a message while they are known.
     pub fn attr(&self) -> Result<Attr, Errno> {
-        let core = self.core();
-        {
-            let st = self.inode.st.lock();
-            if core.knows(&st) {
-                return Ok(st.show());
-            }
+        match self.known_attr() {
+            Some(attr) => Ok(attr),
+            None => self.client.getattr(&own_cred(), self.inode.fid),
         }
-        self.client.getattr(&own_cred(), self.inode.fid)
+    }
+
+    /// Attributes, if they are known without a message.
+    pub fn known_attr(&self) -> Option<Attr> {
+        let st = self.inode.st.lock();
+        self.core().knows(&st).then(|| st.show())
     }
 
     /// Reads at `offset`; fewer bytes only at the end of the file.

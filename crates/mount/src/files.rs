@@ -18,11 +18,14 @@ use proto::mds::{C_EXCL, C_TRUNC};
 use crate::caches::Mark;
 use crate::convert::{cred, entry, errno, name_errno};
 use crate::fs::PinstripeFs;
-use crate::handles::Handle;
+use crate::handles::{Handle, OPENED_TO_RUN};
 
 /// Writes from this size on are kept without a copy, bytes; smaller ones would hold a whole
 /// buffer each.
 const KEEP: usize = 256 << 10;
+
+/// How long a program has not been changed that the kernel may keep among others, in seconds.
+const QUIET: i64 = 2;
 
 /// Reads from which on a copy less is worth the trouble.
 const LANDING_FROM: u32 = 64 << 10;
@@ -48,18 +51,19 @@ impl PinstripeFs {
     fn opened(&self, file: Arc<OpenFile>, asked: u32, mark: Mark) -> Result<Open, Errno> {
         let flags = OpenFlags::from_libc(asked as i32);
         let append = asked as i32 & libc::O_APPEND != 0;
-        let valid = self.caches.valid(mark);
+        let (valid, node) = (self.caches.valid(mark), self.caches.node(file.fid()));
         // The kernel's idea of the end, where appended bytes would go, may be an old one.
         let kept = !valid && self.caches.keeps_unleased() && !append;
+        let program = !valid && !self.caches.keeps_unleased() && self.is_program(&file, asked);
         let mut bits = 0;
         // Without a lease no page may outlive the read that brought it.
-        if flags.direct || !(valid || kept) {
+        if flags.direct || !(valid || kept || program) {
             bits |= open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
+        } else if flags.trunc {
+            // What it held is gone.
         } else if kept {
-            if self.caches.still_good(&file) && !flags.trunc {
-                bits |= open_flags::KEEP_CACHE;
-            }
-        } else if !flags.trunc && !atime_is_due(&file) {
+            bits |= if self.caches.still_good(&file) { open_flags::KEEP_CACHE } else { 0 };
+        } else if !(atime_is_due(&file) || program && self.pages.may_be_old(node)) {
             bits |= open_flags::KEEP_CACHE;
         }
         if !flags.write && !self.posix_locks.load(Ordering::Relaxed) {
@@ -68,6 +72,18 @@ impl PinstripeFs {
         let keeps_pages = bits & open_flags::DIRECT_IO == 0;
         let fh = self.handles.add(file, asked, keeps_pages)?;
         Ok(Open { fh, flags: bits })
+    }
+
+    /// Whether a program or a library is opened among others, to be read only, that the kernel may keep: each write of
+    /// others is told here before it returns, and none of this mount is under way, for which the kernel would wait.
+    /// Then it is not read again each time it is started. Other files are not kept: one that grows while it is
+    /// read would show zeros behind the end that the kernel knew.
+    fn is_program(&self, file: &OpenFile, asked: u32) -> bool {
+        let (fid, runs) = (file.fid(), asked & OPENED_TO_RUN != 0);
+        !file.flags().write
+            && self.client.vouches_for_data(fid)
+            && !self.client.writes(fid)
+            && file.known_attr().is_some_and(|a| (runs || a.mode & 0o111 != 0) && is_quiet(&a))
     }
 
     pub(crate) fn create_file(
@@ -279,6 +295,13 @@ impl PinstripeFs {
         let (from, to) = (self.handles.get(c.fh_in)?, self.handles.get(c.fh_out)?);
         from.file.copy_range(c.off_in, &to.file, c.off_out, c.len).map_err(errno)
     }
+}
+
+/// Whether a file has not been changed for [`QUIET`]. A clock that is late may say so later, or never.
+fn is_quiet(a: &Attr) -> bool {
+    let changed = a.mtime.max(a.ctime);
+    let quiet = TimeSpec { sec: changed.sec.saturating_add(QUIET), ..changed };
+    quiet <= TimeSpec::from(SystemTime::now())
 }
 
 /// Whether the next read must move the access time: it has to come here, then.

@@ -70,8 +70,8 @@ impl PinstripeFs {
     }
 
     /// Whether read(2) through an open file comes from the kernel's pages, because it was opened while this mount was
-    /// alone.
-    fn is_from_before(&self, fh: u64) -> bool {
+    /// alone, or is a program.
+    fn is_kept(&self, fh: u64) -> bool {
         self.handles.get(fh).is_ok_and(|h| h.keeps_pages)
     }
 
@@ -81,16 +81,16 @@ impl PinstripeFs {
         if self.caches.keeps_unleased() || self.client.is_sole() {
             return false;
         }
-        let (fid, from_before) = (self.caches.fid(node), self.is_from_before(fh));
+        let (fid, kept) = (self.caches.fid(node), self.is_kept(fh));
         let vouches = || self.client.vouches_for_data(fid);
-        if from_before || vouches() {
+        if kept || vouches() {
             self.pages.keep(node);
-            if vouches() || (from_before && self.watches(node, fid)) {
+            if vouches() || (kept && self.watches(node, fid)) {
                 return false;
             }
         }
         self.pages.doubt(node);
-        from_before
+        kept
     }
 
     /// A write among others has ended, which nothing vouched for all the time: whether it leaves pages that are to be
@@ -105,7 +105,7 @@ impl PinstripeFs {
             self.pages.doubt(node);
         }
         let reads = !from_cache && self.pages.keeps(node);
-        reads || self.is_from_before(fh)
+        reads || self.is_kept(fh)
     }
 
     /// Has a file watched of which the kernel holds a page; whether that page will be dropped in time.
@@ -342,7 +342,7 @@ impl Filesystem for PinstripeFs {
     ) {
         let (from_cache, fh, fid) = (w.from_cache, w.fh, self.caches.fid(nodeid));
         let alone = self.client.is_alone_with(fid);
-        let holds = !self.client.is_sole() && (from_cache || self.is_from_before(fh));
+        let holds = !self.client.is_sole() && (from_cache || self.is_kept(fh));
         let writing = holds.then(|| self.pages.writing());
         let done = self.write_file(req, w, data);
         let alone = alone && self.client.is_alone_with(fid);

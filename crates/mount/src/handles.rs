@@ -20,7 +20,7 @@ const LATE_RELEASE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The kernel's mark on what execve(2) opens (`__FMODE_EXEC`), which it keeps open while the program runs.
-const OPENED_TO_RUN: u32 = 0x20;
+pub const OPENED_TO_RUN: u32 = 0x20;
 
 /// An open file.
 pub struct Handle {

@@ -131,6 +131,12 @@ impl Pages {
         self.state.lock().kept.contains(&node)
     }
 
+    /// Whether the kernel may have pages of a node that are to be dropped and are not yet.
+    pub fn may_be_old(&self, node: u64) -> bool {
+        let st = self.state.lock();
+        st.doubtful.contains_key(&node) || st.recalled.contains_key(&node)
+    }
+
     /// They are about to be dropped; whether there may be any.
     pub fn unkeep(&self, node: u64) -> bool {
         self.state.lock().kept.remove(&node)

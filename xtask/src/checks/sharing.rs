@@ -1,6 +1,6 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
-use super::{believed, opened_before};
+use super::{believed, kept, kept_changes};
 use crate::cx::Cx;
 use crate::fs::same;
 use crate::plan::{Check, Need};
@@ -26,20 +26,38 @@ pub const CHECK: Check = Check {
 fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
     let a = cluster.mount("a")?;
-    let before = opened_before::open(&a)?;
+    let kept = kept::open(&a, "before")?;
     let b = cluster.mount("b")?;
-    let time = Duration::from_secs(cx.size(3, 1));
-    cx.case("opened before the other came, and read", || opened_before::read(&before, &b, time));
-    cx.case("opened before the other came, and written", || {
-        opened_before::written(&before, &b, time)
+    let (time, times) = (Duration::from_secs(cx.size(3, 1)), cx.size(600, 100));
+    cx.case("opened before the other came, and read", || kept::read(&kept, &b, time));
+    cx.case("opened before the other came, and written", || kept::written(&kept, &b, time));
+    cx.case("opened before the other came, and locked", || kept::locked(&kept, &b, times));
+    cx.case("opened before the other came, and listed", || kept::listed(&kept, &b, times / 2));
+    drop(kept);
+    let kept = kept::open(&a, "among")?;
+    cx.case("opened among others, and read", || kept::read(&kept, &b, time));
+    cx.case("opened among others, and written", || kept::written(&kept, &b, time));
+    cx.case("opened among others, and locked", || kept::locked(&kept, &b, times));
+    cx.case("opened among others, and listed", || kept::listed(&kept, &b, times / 2));
+    drop(kept);
+    cx.case("read while its mount is stopped", || {
+        let pid = cluster.mount_pid(&a)?;
+        kept_changes::stopped(&a, pid)
     });
-    cx.case("opened before the other came, and locked", || {
-        opened_before::locked(&before, &b, cx.size(600, 100))
+    cx.case("a program that runs again, and is replaced", || {
+        let read = || -> Result<u64> {
+            let mnt = a.to_str().context("not UTF-8")?;
+            let said = cluster.ask(&["get_param", "--json", "osc.bytes_read", "--mount", mnt])?;
+            let said: serde_json::Value = serde_json::from_str(&said)?;
+            let figure = said["osc.bytes_read"].as_str().and_then(|n| n.parse().ok());
+            figure.with_context(|| format!("no figure: {said}"))
+        };
+        kept_changes::runs(&a, &b, &cx.set.pinstripe, read)
     });
-    cx.case("opened before the other came, and listed", || {
-        opened_before::listed(&before, &b, cx.size(300, 60))
-    });
-    drop(before);
+    for length in [5_000, 50_000, 1_000_000] {
+        let name = format!("each kind of change of {length} bytes");
+        cx.case(&name, || kept_changes::each(&a, &b, length, cx.seed(), cx.size(400, 100)));
+    }
     cx.case("closed data", || closed(&a, &b, cx.seed()));
     cx.case("synced data of an open file", || synced(&a, &b, cx.seed()));
     cx.case("growing and shrinking", || growing(&a, &b));

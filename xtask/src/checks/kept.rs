@@ -1,5 +1,6 @@
-//! Files and directories that were opened while their mount was alone, and that others write since: cases of `sharing`
-//! (invariant 3). The kernel goes on keeping what is read and written through such an open file.
+//! Open files and directories whose bytes the kernel keeps, and that others write: cases of `sharing` (invariant 3).
+//! It keeps what is read and written through one that was opened while its mount was alone, also when others come; and
+//! what is read of programs and libraries, which others seldom change.
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Dir, FlockOperation, fcntl_lock, flock};
@@ -13,7 +14,6 @@ use std::time::Duration;
 /// Lengths of the files: one lives with its metadata, one has objects.
 const LENGTHS: [usize; 2] = [16_384, 300_000];
 const PAGE: u64 = 4096;
-const DIR: &str = "before";
 /// Where a number is that the other mount counts up; behind it one that this mount counts up.
 const THEIRS: u64 = 0;
 const OURS: u64 = 2 * PAGE;
@@ -22,17 +22,24 @@ const BOTH: u64 = 3 * PAGE;
 /// Threads that read.
 const READERS: usize = 2;
 
-/// Files of a mount that is alone, open.
-pub struct Before {
+/// Files of a mount, open, and a directory.
+pub struct Kept {
     files: Vec<(PathBuf, File, File)>,
+    /// Its name.
+    name: &'static str,
     dir: RefCell<Dir>,
 }
 
+/// How long a file must not have been changed that the kernel keeps among others.
+pub const QUIET: Duration = Duration::from_millis(2200);
+
 /// Opens them, once for reading only and once for writing, too.
-pub fn open(mnt: &Path) -> Result<Before> {
+pub fn open(mnt: &Path, name: &'static str) -> Result<Kept> {
+    let path = |length: &usize| mnt.join(format!("{name}-{length}"));
+    LENGTHS.iter().try_for_each(|length| program(&path(length), &vec![0; *length]))?;
+    std::thread::sleep(QUIET);
     let open = |length: &usize| -> Result<_> {
-        let path = mnt.join(format!("before-{length}"));
-        std::fs::write(&path, vec![0; *length])?;
+        let path = path(length);
         let read = File::open(&path)?;
         let write = File::options().read(true).write(true).open(&path)?;
         for file in [&read, &write] {
@@ -40,15 +47,21 @@ pub fn open(mnt: &Path) -> Result<Before> {
         }
         Ok((path, read, write))
     };
-    std::fs::create_dir(mnt.join(DIR))?;
-    std::fs::write(mnt.join(DIR).join("first"), "")?;
-    let dir = RefCell::new(Dir::new(File::open(mnt.join(DIR))?)?);
-    let before = Before { files: LENGTHS.iter().map(open).collect::<Result<_>>()?, dir };
-    ensure!(before.names()? == ["first"]);
-    Ok(before)
+    std::fs::create_dir(mnt.join(name))?;
+    std::fs::write(mnt.join(name).join("first"), "")?;
+    let dir = RefCell::new(Dir::new(File::open(mnt.join(name))?)?);
+    let kept = Kept { files: LENGTHS.iter().map(open).collect::<Result<_>>()?, name, dir };
+    ensure!(kept.names()? == ["first"]);
+    Ok(kept)
 }
 
-impl Before {
+/// Makes a file of which a kernel keeps among others what it reads, once it has not been changed for [`QUIET`].
+pub fn program(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes)?;
+    Ok(std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
+}
+
+impl Kept {
     /// What is in the directory, by nothing but getdents(2) from its beginning.
     fn names(&self) -> Result<Vec<String>> {
         let mut dir = self.dir.borrow_mut();
@@ -65,9 +78,9 @@ impl Before {
     }
 }
 
-/// The other makes, renames and removes; a directory that was opened before is listed.
-pub fn listed(before: &Before, other: &Path, times: u64) -> Result<()> {
-    let dir = other.join(DIR);
+/// The other makes, renames and removes; a directory that is open is listed.
+pub fn listed(kept: &Kept, other: &Path, times: u64) -> Result<()> {
+    let dir = other.join(kept.name);
     for n in 0..times {
         let name = format!("n{n}");
         match n % 3 {
@@ -78,7 +91,7 @@ pub fn listed(before: &Before, other: &Path, times: u64) -> Result<()> {
         let there = if n % 3 == 2 { vec!["first".into()] } else { vec!["first".into(), name] };
         // Once more, when the kernel has what it listed.
         for _ in 0..2 {
-            let names = before.names()?;
+            let names = kept.names()?;
             ensure!(names == there, "{names:?} is listed, {there:?} is there");
         }
     }
@@ -127,25 +140,25 @@ fn count(writer: &File, at: u64, readers: &[&File], time: Duration) -> Result<()
     Ok(())
 }
 
-fn others(before: &Before, mnt: &Path) -> Result<Vec<File>> {
+fn others(kept: &Kept, mnt: &Path) -> Result<Vec<File>> {
     let open = |path: &Path| -> Result<File> {
         let path = mnt.join(path.file_name().context("no name")?);
         Ok(File::options().read(true).write(true).open(path)?)
     };
-    before.files.iter().map(|(path, ..)| open(path)).collect()
+    kept.files.iter().map(|(path, ..)| open(path)).collect()
 }
 
 /// The other mount writes; what is read here was read before, and is kept.
-pub fn read(before: &Before, other: &Path, time: Duration) -> Result<()> {
-    for ((path, read, _), theirs) in before.files.iter().zip(others(before, other)?) {
+pub fn read(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
+    for ((path, read, _), theirs) in kept.files.iter().zip(others(kept, other)?) {
         count(&theirs, THEIRS, &[read; READERS], time).with_context(|| say(path))?;
     }
     Ok(())
 }
 
 /// Both write, beside each other: what is written here is kept, too.
-pub fn written(before: &Before, other: &Path, time: Duration) -> Result<()> {
-    for ((path, read, write), theirs) in before.files.iter().zip(others(before, other)?) {
+pub fn written(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
+    for ((path, read, write), theirs) in kept.files.iter().zip(others(kept, other)?) {
         let both = || -> Result<()> {
             // A whole page, of which the kernel then knows all, and which the other writes over.
             for n in 1..200u64 {
@@ -166,8 +179,8 @@ pub fn written(before: &Before, other: &Path, time: Duration) -> Result<()> {
 }
 
 /// Both count one number up, each under a lock: none is lost.
-pub fn locked(before: &Before, other: &Path, times: u64) -> Result<()> {
-    for ((path, _, write), theirs) in before.files.iter().zip(others(before, other)?) {
+pub fn locked(kept: &Kept, other: &Path, times: u64) -> Result<()> {
+    for ((path, _, write), theirs) in kept.files.iter().zip(others(kept, other)?) {
         let start = number(write, BOTH)?;
         let one = |file: &File, n: u64| -> Result<()> {
             let posix = n.is_multiple_of(2);
