@@ -83,7 +83,7 @@ impl PinstripeFs {
         !file.flags().write
             && self.client.vouches_for_data(fid)
             && !self.client.writes(fid)
-            && file.known_attr().is_some_and(|a| (runs || a.mode & 0o111 != 0) && is_quiet(&a))
+            && file.known_attr().is_some_and(|a| (runs || is_executable(&a)) && is_quiet(&a))
     }
 
     pub(crate) fn create_file(
@@ -295,6 +295,11 @@ impl PinstripeFs {
         let (from, to) = (self.handles.get(c.fh_in)?, self.handles.get(c.fh_out)?);
         from.file.copy_range(c.off_in, &to.file, c.off_out, c.len).map_err(errno)
     }
+}
+
+/// Whether a file is meant to be executed. Where everybody may do everything with it, nobody has meant anything.
+fn is_executable(a: &Attr) -> bool {
+    a.mode & 0o111 != 0 && a.mode & 0o002 == 0
 }
 
 /// Whether a file has not been changed for [`QUIET`]. A clock that is late may say so later, or never.
