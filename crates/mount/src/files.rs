@@ -80,10 +80,14 @@ impl PinstripeFs {
     /// read would show zeros behind the end that the kernel knew.
     fn is_program(&self, file: &OpenFile, asked: u32) -> bool {
         let (fid, runs) = (file.fid(), asked & OPENED_TO_RUN != 0);
+        let now = TimeSpec::from(SystemTime::now());
+        let program =
+            |a: Attr| (runs || is_executable(a.mode)) && is_quiet(a.mtime.max(a.ctime), now);
+        // What most files are not comes first.
         !file.flags().write
+            && file.known_attr().is_some_and(program)
             && self.client.vouches_for_data(fid)
             && !self.client.writes(fid)
-            && file.known_attr().is_some_and(|a| (runs || is_executable(&a)) && is_quiet(&a))
     }
 
     pub(crate) fn create_file(
@@ -298,15 +302,14 @@ impl PinstripeFs {
 }
 
 /// Whether a file is meant to be executed. Where everybody may do everything with it, nobody has meant anything.
-fn is_executable(a: &Attr) -> bool {
-    a.mode & 0o111 != 0 && a.mode & 0o002 == 0
+fn is_executable(mode: u32) -> bool {
+    mode & 0o111 != 0 && mode & 0o002 == 0
 }
 
-/// Whether a file has not been changed for [`QUIET`]. A clock that is late may say so later, or never.
-fn is_quiet(a: &Attr) -> bool {
-    let changed = a.mtime.max(a.ctime);
+/// Whether a file that was last changed then has not been for [`QUIET`]. A clock that is late may say so later, or never.
+fn is_quiet(changed: TimeSpec, now: TimeSpec) -> bool {
     let quiet = TimeSpec { sec: changed.sec.saturating_add(QUIET), ..changed };
-    quiet <= TimeSpec::from(SystemTime::now())
+    quiet <= now
 }
 
 /// Whether the next read must move the access time: it has to come here, then.
@@ -370,4 +373,26 @@ fn in_group(req: &Request, gid: u32) -> bool {
     let status = status.unwrap_or_default();
     let groups = status.lines().find_map(|l| l.strip_prefix("Groups:"));
     groups.is_some_and(|g| g.split_whitespace().any(|n| n.parse() == Ok(gid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_executed_and_not_written_by_everybody_is_meant_to_be() {
+        for (mode, meant) in [(0o755, true), (0o100, true), (0o775, true), (0o644, false)] {
+            assert_eq!(is_executable(mode), meant, "{mode:o}");
+        }
+        assert!(!is_executable(0o777), "nobody meant anything");
+    }
+
+    #[test]
+    fn what_was_changed_just_now_or_in_a_time_to_come_is_not_quiet() {
+        let at = |sec, nsec| TimeSpec { sec, nsec };
+        assert!(is_quiet(at(10, 5), at(12, 5)));
+        assert!(!is_quiet(at(10, 5), at(12, 4)));
+        assert!(!is_quiet(at(100, 5), at(12, 5)));
+        assert!(!is_quiet(at(i64::MAX, 5), at(12, 5)), "no overflow");
+    }
 }

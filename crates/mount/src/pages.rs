@@ -376,7 +376,7 @@ mod tests {
     fn what_a_write_holds_is_not_waited_for_again_and_again() {
         let (pages, passes) = (Pages::default(), Cell::new(0));
         pages.recalled(7, || {
-            pages.state.lock().recalled.get_mut(&7).unwrap().late = true;
+            pages.state.lock().recalled.entry(7).or_default().late = true;
             passes.set(passes.get() + 1);
             false
         });

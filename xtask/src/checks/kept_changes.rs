@@ -3,7 +3,7 @@
 //! mounts, with an array of bytes.
 
 use super::Aligned;
-use super::kept::{QUIET, program};
+use super::kept::program;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, Mode, OFlags, copy_file_range, fallocate, ftruncate};
@@ -26,7 +26,6 @@ const CHANGES: u64 = 12;
 pub fn stopped(mnt: &Path, pid: i32) -> Result<()> {
     let bytes = Random::new(1).bytes(200_000);
     program(&mnt.join("stopped"), &bytes)?;
-    std::thread::sleep(QUIET);
     let file = File::open(mnt.join("stopped"))?;
     let mut back = vec![0; bytes.len()];
     file.read_exact_at(&mut back, 0)?;
@@ -53,7 +52,6 @@ pub fn runs(a: &Path, b: &Path, from: &Path, bytes_read: impl Fn() -> Result<u64
         let status = Command::new(path).arg("version").stdout(Stdio::null()).status();
         Ok(status.with_context(|| path.display().to_string())?.success())
     };
-    std::thread::sleep(QUIET);
     // The first one moves its access time, and so is not the last that is read.
     ensure!(version(&here)? && version(&here)? && version(&there)?, "it does not run");
     let before = bytes_read()?;
@@ -86,7 +84,6 @@ pub fn each(a: &Path, b: &Path, length: usize, seed: u64, times: u64) -> Result<
     let paths = [a, b].map(|mnt| mnt.join(format!("changed-{length}")));
     let model = random.bytes(length);
     program(&paths[0], &model)?;
-    std::thread::sleep(QUIET);
     let readers = paths.iter().map(File::open).collect::<std::io::Result<_>>()?;
     let mut changed = Changed { paths, readers, writer: None, model, length, random: &mut random };
     for n in 0..times {

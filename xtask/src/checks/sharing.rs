@@ -26,7 +26,7 @@ pub const CHECK: Check = Check {
 fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
     let a = cluster.mount("a")?;
-    let kept = kept::open(&a, "before")?;
+    let kept = kept::open(&a, "before", kept::plain)?;
     let b = cluster.mount("b")?;
     let (time, times) = (Duration::from_secs(cx.size(3, 1)), cx.size(600, 100));
     cx.case("opened before the other came, and read", || kept::read(&kept, &b, time));
@@ -34,7 +34,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened before the other came, and locked", || kept::locked(&kept, &b, times));
     cx.case("opened before the other came, and listed", || kept::listed(&kept, &b, times / 2));
     drop(kept);
-    let kept = kept::open(&a, "among")?;
+    let kept = kept::open(&a, "among", kept::program)?;
     cx.case("opened among others, and read", || kept::read(&kept, &b, time));
     cx.case("opened among others, and written", || kept::written(&kept, &b, time));
     cx.case("opened among others, and locked", || kept::locked(&kept, &b, times));
