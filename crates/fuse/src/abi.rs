@@ -104,6 +104,7 @@ layouts! {
 
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     NotifyInvalEntryOut { parent: u64, namelen: u32, flags: u32 }
+    NotifyStoreOut { nodeid: u64, offset: u64, size: u32, padding: u32 }
     NotifyRetrieveOut { notify_unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32 }
     NotifyDeleteOut { parent: u64, child: u64, namelen: u32, padding: u32 }
 }
@@ -161,6 +162,7 @@ pub(crate) mod op {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    pub(crate) const STORE: i32 = 4;
     pub(crate) const RETRIEVE: i32 = 5;
     pub(crate) const DELETE: i32 = 6;
     pub(crate) const INC_EPOCH: i32 = 8;

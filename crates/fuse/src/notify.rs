@@ -31,6 +31,15 @@ impl Notifier {
         self.send(notify::INVAL_INODE, &[body.as_bytes()])
     }
 
+    /// Puts bytes of a file into the pages that are kept of it, from `offset` on, and makes it end behind them if it ended
+    /// before; at once, also while attributes travel that were asked for earlier. Waits for these pages, if they are being
+    /// read. A page that was not there is there if all of it was given, or all up to the end.
+    pub fn store(&self, nodeid: u64, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        let size = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let body = abi::NotifyStoreOut { nodeid, offset, size, padding: 0 };
+        self.send(notify::STORE, &[body.as_bytes(), bytes])
+    }
+
     /// Forgets a name and, if unused, the tree below it. Takes the parent's inode lock.
     pub fn inval_entry(&self, parent: u64, name: &OsStr) -> io::Result<bool> {
         self.entry(parent, name, 0)

@@ -179,8 +179,10 @@ impl Caches {
         }
         // After the names: what a look-up was about to tell of is there now.
         let nodes = self.nodes.all();
+        self.pages.ends.doubt();
         tracing::debug!(nodes = nodes.len(), "the kernel's caches are dropped");
         for node in nodes {
+            self.pages.ends.dropping(node);
             if let Err(e) = n.inval_inode(node, 0, 0) {
                 tracing::debug!(node, error = %e, "cannot drop a node");
             }
@@ -232,7 +234,9 @@ impl Caches {
     /// One file's pages and attributes are dropped.
     pub fn drop_one(&self, fid: Fid) {
         if let Some(n) = self.notifier.get() {
-            let _ = n.inval_inode(self.node(fid), 0, 0);
+            let node = self.node(fid);
+            self.pages.ends.dropping(node);
+            let _ = n.inval_inode(node, 0, 0);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuse::{DirBuf, DirPlusBuf, Entry, Errno, Request};
-use proto::Fid;
+use proto::{Attr, Fid};
 
 use crate::convert::{cred, listed, name_errno};
 use crate::fs::PinstripeFs;
@@ -95,7 +95,9 @@ impl PinstripeFs {
             let part = part.map_err(name_errno)?;
             for e in &part.entries {
                 let name = OsStr::from_bytes(&e.name);
-                let added = match &e.attr {
+                // Where one has grown the kernel asks for it.
+                let grows = |a: &&Attr| self.caches.grows(self.caches.node(a.fid), a.size);
+                let added = match e.attr.as_ref().filter(|a| !grows(a)) {
                     Some(a) => {
                         let known = listed(&self.caches, a, mark, (node, name));
                         let added = buf.add(&known, e.cookie, name);

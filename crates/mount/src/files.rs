@@ -24,8 +24,11 @@ use crate::handles::{Handle, OPENED_TO_RUN};
 /// buffer each.
 const KEEP: usize = 256 << 10;
 
-/// How long a program has not been changed that the kernel may keep among others, in seconds.
+/// How long a file must not have been changed for the kernel to know where it ends when it is opened, in seconds.
 const QUIET: i64 = 2;
+
+/// Files up to this many bytes are kept by the kernel when they are opened first.
+const SMALL: u64 = 4 << 20;
 
 /// Reads from which on a copy less is worth the trouble.
 const LANDING_FROM: u32 = 64 << 10;
@@ -53,39 +56,39 @@ impl PinstripeFs {
         let append = asked as i32 & libc::O_APPEND != 0;
         let (valid, node) = (self.caches.valid(mark), self.caches.node(file.fid()));
         // The kernel's idea of the end, where appended bytes would go, may be an old one.
-        let kept = !valid && self.caches.keeps_unleased() && !append;
-        let program = !valid && !self.caches.keeps_unleased() && self.is_program(&file, asked);
+        let unleased = !valid && self.caches.keeps_unleased() && !append;
+        let told = !valid && !self.caches.keeps_unleased() && self.is_told_of(&file, asked);
         let mut bits = 0;
         // Without a lease no page may outlive the read that brought it.
-        if flags.direct || !(valid || kept || program) {
+        if flags.direct || !(valid || unleased || told) {
             bits |= open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
         } else if flags.trunc {
             // What it held is gone.
-        } else if kept {
+        } else if unleased {
             bits |= if self.caches.still_good(&file) { open_flags::KEEP_CACHE } else { 0 };
-        } else if !(atime_is_due(&file) || program && self.pages.may_be_old(node)) {
+        } else if !(atime_is_due(&file) || told && self.pages.may_be_old(node)) {
             bits |= open_flags::KEEP_CACHE;
         }
         if !flags.write && !self.posix_locks.load(Ordering::Relaxed) {
             bits |= open_flags::NOFLUSH;
         }
         let keeps_pages = bits & open_flags::DIRECT_IO == 0;
+        if told && keeps_pages {
+            self.pages.follow(node, &file, ends(&file));
+        }
         let fh = self.handles.add(file, asked, keeps_pages)?;
         Ok(Open { fh, flags: bits })
     }
 
-    /// Whether a program or a library is opened among others, to be read only, that the kernel may keep: each write of
+    /// Whether a file is opened among others, to be read only, of which the kernel may keep pages: each write of
     /// others is told here before it returns, and none of this mount is under way, for which the kernel would wait.
-    /// Then it is not read again each time it is started. Other files are not kept: one that grows while it is
-    /// read would show zeros behind the end that the kernel knew.
-    fn is_program(&self, file: &OpenFile, asked: u32) -> bool {
+    /// Not a large one that is opened first: who reads one in his own way, once, is faster past the kernel's pages
+    /// (of strided reads of 47,008 bytes the client knows which come next, and of their pages it does not).
+    fn is_told_of(&self, file: &OpenFile, asked: u32) -> bool {
         let (fid, runs) = (file.fid(), asked & OPENED_TO_RUN != 0);
-        let now = TimeSpec::from(SystemTime::now());
-        let program =
-            |a: Attr| (runs || is_executable(a.mode)) && is_quiet(a.mtime.max(a.ctime), now);
-        // What most files are not comes first.
+        let small = || file.known_attr().is_some_and(|a| a.size <= SMALL);
         !file.flags().write
-            && file.known_attr().is_some_and(program)
+            && (self.caches.nodes.opened(self.caches.node(fid)) || runs || small())
             && self.client.vouches_for_data(fid)
             && !self.client.writes(fid)
     }
@@ -131,12 +134,20 @@ impl PinstripeFs {
         })
     }
 
-    pub(crate) fn read_file(&self, r: ReadIn, reply: Reply<fuse::Data>) {
+    /// The kernel takes less than it asked for as the end of the file.
+    fn ends_short(&self, node: u64, r: &ReadIn, len: usize) {
+        if (len as u64) < u64::from(r.size) && !self.client.is_sole() {
+            self.pages.ends.short(node, r.offset + len as u64);
+        }
+    }
+
+    pub(crate) fn read_file(&self, node: u64, r: ReadIn, reply: Reply<fuse::Data>) {
         let offer = || if r.size >= LANDING_FROM { reply.landing().map(Place::new) } else { None };
         let read =
             |h: Arc<Handle>| h.file.read_parts_to(r.offset, r.size.into(), &offer).map_err(errno);
         match self.handles.get(r.fh).and_then(read) {
             Ok(parts) => {
+                self.ends_short(node, &r, parts.iter().map(Bytes::len).sum());
                 let slices: Vec<&[u8]> = parts.iter().map(|p| &p[..]).collect();
                 reply.slices(&slices)
             }
@@ -301,15 +312,19 @@ impl PinstripeFs {
     }
 }
 
-/// Whether a file is meant to be executed. Where everybody may do everything with it, nobody has meant anything.
-fn is_executable(mode: u32) -> bool {
-    mode & 0o111 != 0 && mode & 0o002 == 0
-}
-
 /// Whether a file that was last changed then has not been for [`QUIET`]. A clock that is late may say so later, or never.
 fn is_quiet(changed: TimeSpec, now: TimeSpec) -> bool {
     let quiet = TimeSpec { sec: changed.sec.saturating_add(QUIET), ..changed };
     quiet <= now
+}
+
+/// Where the kernel knows a file to end that is opened, which it was told a moment ago, if nobody has changed it for
+/// longer; and where it ends.
+fn ends(file: &OpenFile) -> (u64, u64) {
+    let now = TimeSpec::from(SystemTime::now());
+    let Some(a) = file.known_attr() else { return (0, 0) };
+    let quiet = is_quiet(a.mtime.max(a.ctime), now);
+    (if quiet { a.size } else { 0 }, a.size)
 }
 
 /// Whether the next read must move the access time: it has to come here, then.
@@ -378,14 +393,6 @@ fn in_group(req: &Request, gid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_may_be_executed_and_not_written_by_everybody_is_meant_to_be() {
-        for (mode, meant) in [(0o755, true), (0o100, true), (0o775, true), (0o644, false)] {
-            assert_eq!(is_executable(mode), meant, "{mode:o}");
-        }
-        assert!(!is_executable(0o777), "nobody meant anything");
-    }
 
     #[test]
     fn what_was_changed_just_now_or_in_a_time_to_come_is_not_quiet() {

@@ -70,7 +70,7 @@ impl PinstripeFs {
     }
 
     /// Whether read(2) through an open file comes from the kernel's pages, because it was opened while this mount was
-    /// alone, or is a program.
+    /// alone, or to be read only.
     fn is_kept(&self, fh: u64) -> bool {
         self.handles.get(fh).is_ok_and(|h| h.keeps_pages)
     }
@@ -81,7 +81,10 @@ impl PinstripeFs {
         if self.caches.keeps_unleased() || self.client.is_sole() {
             return false;
         }
-        let (fid, kept) = (self.caches.fid(node), self.is_kept(fh));
+        let fid = self.caches.fid(node);
+        let file = self.handles.get(fh).ok().filter(|h| h.keeps_pages);
+        let kept = file.is_some();
+        file.iter().for_each(|h| self.pages.follow(node, &h.file, (0, 0)));
         let vouches = || self.client.vouches_for_data(fid);
         if kept || vouches() {
             self.pages.keep(node);
@@ -185,17 +188,19 @@ impl Filesystem for PinstripeFs {
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
-        self.caches.nodes.forget(nodeid, nlookup);
+        if self.caches.nodes.forget(nodeid, nlookup) {
+            self.pages.ends.forget(nodeid);
+        }
     }
 
     fn getattr(&self, req: &Request, nodeid: u64, _fh: Option<u64>, reply: Reply<AttrOut>) {
-        reply.send(self.attributes(req, nodeid));
+        self.tell_attr(reply, self.attributes(req, nodeid), Doubt::default);
     }
 
     fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
         let done = self.set_attr(req, nodeid, set);
         let done = done.map(|(a, mark)| attr_out(&self.caches, &a, mark));
-        self.tell(reply, done, || Doubt::node(nodeid));
+        self.tell_attr(reply, done, move || Doubt::node(nodeid));
     }
 
     fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
@@ -213,7 +218,8 @@ impl Filesystem for PinstripeFs {
     ) {
         let mode = libc::S_IFLNK | 0o777;
         let made = self.make(req, parent, name, mode, 0, 0, target.as_bytes());
-        self.tell_entry(reply, made, || Doubt::name(parent, name));
+        let doubt = Doubt::name(parent, name);
+        self.tell_entry(reply, made, || doubt);
     }
 
     fn mknod(
@@ -227,7 +233,8 @@ impl Filesystem for PinstripeFs {
         reply: Reply<Entry>,
     ) {
         let made = self.make(req, parent, name, mode, umask, rdev(dev), &[]);
-        self.tell_entry(reply, made, || Doubt::name(parent, name));
+        let doubt = Doubt::name(parent, name);
+        self.tell_entry(reply, made, || doubt);
     }
 
     fn mkdir(
@@ -241,7 +248,8 @@ impl Filesystem for PinstripeFs {
     ) {
         let mode = libc::S_IFDIR | (mode & 0o7777);
         let made = self.make(req, parent, name, mode, umask, 0, &[]);
-        self.tell_entry(reply, made, || Doubt::name(parent, name));
+        let doubt = Doubt::name(parent, name);
+        self.tell_entry(reply, made, || doubt);
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
@@ -308,7 +316,8 @@ impl Filesystem for PinstripeFs {
         self.caches.touched(parent);
         let named = |a: proto::Attr| entry(&self.caches, &a, mark, Some((parent, name)));
         let done = done.map(named).map_err(name_errno);
-        self.tell_entry(reply, done, || Doubt::name(parent, name).and(Doubt::node(nodeid)));
+        let doubt = Doubt::name(parent, name).and(Doubt::node(nodeid));
+        self.tell_entry(reply, done, || doubt);
     }
 
     fn open(&self, req: &Request, nodeid: u64, open: OpenIn, reply: Reply<Open>) {
@@ -326,7 +335,7 @@ impl Filesystem for PinstripeFs {
 
     fn read(&self, _req: &Request, nodeid: u64, read: ReadIn, reply: Reply<Data>) {
         let drops = read.lock_owner.is_none() && self.keeps_pages(nodeid, read.fh);
-        self.read_file(read, reply);
+        self.read_file(nodeid, read, reply);
         if drops {
             self.pages.discard(nodeid);
         }
@@ -522,13 +531,20 @@ impl Filesystem for PinstripeFs {
 
     fn statx(&self, req: &Request, nodeid: u64, _statx: StatxIn, reply: Reply<Statx>) {
         let mark = self.caches.mark();
-        reply.send(self.stat(req, nodeid).map(|a| Statx {
-            attr: attr(&self.caches, &a),
-            btime: Some(time(a.btime)),
-            ttl: self.caches.attr_ttl(&a, Asked::ByNode, mark),
-            attributes: 0,
-            attributes_mask: 0,
-        }));
+        let stat = self.stat(req, nodeid);
+        let told = stat.as_ref().ok().map(|a| (nodeid, a.size));
+        self.caches.answer_size(told, reply, move |caches, reply, late| {
+            reply.send(stat.map(|a| Statx {
+                attr: attr(caches, &a),
+                btime: Some(time(a.btime)),
+                ttl: match late {
+                    true => Duration::ZERO,
+                    false => caches.attr_ttl(&a, Asked::ByNode, mark),
+                },
+                attributes: 0,
+                attributes_mask: 0,
+            }));
+        });
     }
 
     fn syncfs(&self, req: &Request, _nodeid: u64, reply: Reply<()>) {

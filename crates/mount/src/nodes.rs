@@ -35,6 +35,8 @@ struct Known {
     /// such; after the start.
     believed: Duration,
     named: Option<Duration>,
+    /// A file was opened to be read.
+    opened: bool,
     names: Names,
 }
 
@@ -78,21 +80,22 @@ impl Nodes {
         known.lookups > 1
     }
 
-    /// The kernel gives `count` back.
-    pub fn forget(&self, node: u64, count: u64) {
+    /// The kernel gives `count` back; whether it knows the node no more.
+    pub fn forget(&self, node: u64, count: u64) -> bool {
         let mut shard = self.shard(node).lock();
-        let Some(known) = shard.get_mut(&node) else { return };
+        let Some(known) = shard.get_mut(&node) else { return false };
         known.lookups = known.lookups.saturating_sub(count);
         if known.lookups > 0 {
-            return;
+            return false;
         }
         let gone = shard.remove(&node);
         drop(shard);
-        let Some(gone) = gone else { return };
+        let Some(gone) = gone else { return false };
         gone.names.clear(&self.tally);
         if gone.special {
             self.special.fetch_sub(1, Relaxed);
         }
+        true
     }
 
     /// The kernel may be told that a name leads to a node, and may keep that; `again`: it may have asked
@@ -157,6 +160,12 @@ impl Nodes {
             known.removed = Some(Box::new(attr));
             known.held = held;
         }
+    }
+
+    /// A file is opened to be read; whether it was before.
+    pub fn opened(&self, node: u64) -> bool {
+        let mut shard = self.shard(node).lock();
+        shard.get_mut(&node).is_some_and(|known| std::mem::replace(&mut known.opened, true))
     }
 
     /// What the kernel is told of a node that it knows.
@@ -288,6 +297,17 @@ mod tests {
         assert_eq!(all, [1, 7]);
         n.forget(7, 1);
         assert_eq!(n.all(), [1]);
+    }
+
+    #[test]
+    fn a_file_was_opened_before_until_it_is_forgotten() {
+        let n = Nodes::new();
+        assert!(!n.opened(7) && !n.opened(7), "the kernel does not know it");
+        n.told(7, FileKind::File);
+        assert!(!n.opened(7) && n.opened(7));
+        assert!(n.forget(7, 1) && !n.forget(7, 1));
+        n.told(7, FileKind::File);
+        assert!(!n.opened(7));
     }
 
     fn taken(n: &Nodes) -> usize {

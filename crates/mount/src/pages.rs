@@ -17,9 +17,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::OpenFile;
 use fuse::{Notifier, Reply};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+
+use crate::ends::Ends;
 
 /// How long doubtful pages are shown at most before they are dropped.
 const LAG: Duration = Duration::from_millis(100);
@@ -68,6 +71,8 @@ struct State {
 #[derive(Default)]
 pub struct Pages {
     state: Mutex<State>,
+    /// Where files end of which there are such pages.
+    pub ends: Arc<Ends>,
     /// For who drops them again and again.
     noted: Condvar,
     /// For who drops them when asked.
@@ -124,6 +129,13 @@ impl Pages {
             st = self.state.lock();
         }
         st.kept.insert(node);
+    }
+
+    /// The kernel will keep pages of an open file; see [`Ends::follow`].
+    pub fn follow(&self, node: u64, file: &Arc<OpenFile>, ends: (u64, u64)) {
+        if let Some(other) = self.ends.follow(node, Arc::downgrade(file), ends) {
+            self.discard(other);
+        }
     }
 
     /// Whether the kernel may have kept pages of a node.
@@ -319,6 +331,7 @@ impl Pages {
 
     /// Drops a node's pages that were noted until `at`. Waits for those that are being read or written.
     fn drop_pages(&self, notifier: &Notifier, (node, at): (u64, u64)) {
+        self.ends.dropping(node);
         if let Err(e) = notifier.inval_inode(node, 0, 0) {
             tracing::debug!(node, error = %e, "cannot drop pages");
         }

@@ -6,9 +6,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
+use std::time::Duration;
 
-use fuse::{Body, Created, Entry, Errno, Open, Reply};
+use fuse::{AttrOut, Body, Created, Entry, Errno, Open, Reply};
 
+use crate::caches::Caches;
 use crate::fs::PinstripeFs;
 
 /// What the kernel may remember wrongly.
@@ -44,8 +46,25 @@ impl PinstripeFs {
         doubt: impl FnOnce() -> Doubt,
     ) {
         if !reply.deliver(result) {
-            self.doubt(doubt());
+            self.caches.doubt(doubt());
         }
+    }
+
+    /// As `tell`, with attributes of a node that others may have made longer.
+    pub(crate) fn tell_attr(
+        &self,
+        reply: Reply<AttrOut>,
+        result: Result<AttrOut, Errno>,
+        doubt: impl FnOnce() -> Doubt + Send + 'static,
+    ) {
+        let told = result.as_ref().ok().map(|a| (a.attr.ino, a.attr.size));
+        self.caches.answer_size(told, reply, move |caches, reply, late| {
+            let ttl = |a: &AttrOut| if late { Duration::ZERO } else { a.ttl };
+            let result = result.map(|a| AttrOut { ttl: ttl(&a), ..a });
+            if !reply.deliver(result) {
+                caches.doubt(doubt());
+            }
+        });
     }
 
     /// As `tell`, with a node the kernel now knows once more.
@@ -53,20 +72,25 @@ impl PinstripeFs {
         &self,
         reply: Reply<Entry>,
         result: Result<Entry, Errno>,
-        doubt: impl FnOnce() -> Doubt,
+        doubt: impl FnOnce() -> Doubt + Send + 'static,
     ) {
         let node = result.as_ref().map_or(0, |e| e.nodeid);
-        if !reply.deliver(result) {
-            self.untold(node);
-            self.doubt(doubt());
-        }
+        let told = result.as_ref().ok().map(|e| (node, e.attr.size));
+        self.caches.answer_size(told, reply, move |caches, reply, late| {
+            let ttl = |e: &Entry| if late { Duration::ZERO } else { e.attr_ttl };
+            let result = result.map(|e| Entry { attr_ttl: ttl(&e), ..e });
+            if !reply.deliver(result) {
+                caches.untold(node);
+                caches.doubt(doubt());
+            }
+        });
     }
 
     pub(crate) fn tell_open(&self, reply: Reply<Open>, result: Result<Open, Errno>, node: u64) {
         let fh = result.as_ref().ok().map(|o| o.fh);
         if !reply.deliver(result) {
             self.unopened(fh);
-            self.doubt(Doubt::node(node));
+            self.caches.doubt(Doubt::node(node));
         }
     }
 
@@ -78,15 +102,9 @@ impl PinstripeFs {
     ) {
         let made = result.as_ref().ok().map(|c| (c.entry.nodeid, c.open.fh));
         if !reply.deliver(result) {
-            self.untold(made.map_or(0, |m| m.0));
+            self.caches.untold(made.map_or(0, |m| m.0));
             self.unopened(made.map(|m| m.1));
-            self.doubt(doubt());
-        }
-    }
-
-    fn untold(&self, node: u64) {
-        if node != 0 {
-            self.caches.nodes.forget(node, 1);
+            self.caches.doubt(doubt());
         }
     }
 
@@ -95,9 +113,17 @@ impl PinstripeFs {
             h.file.release();
         }
     }
+}
 
-    fn doubt(&self, doubt: Doubt) {
-        let caches = Arc::clone(&self.caches);
+impl Caches {
+    fn untold(&self, node: u64) {
+        if node != 0 {
+            self.nodes.forget(node, 1);
+        }
+    }
+
+    fn doubt(self: &Arc<Caches>, doubt: Doubt) {
+        let caches = Arc::clone(self);
         let drop_all = move || {
             doubt.names.iter().for_each(|(parent, name)| caches.drop_name(*parent, name));
             doubt.nodes.iter().for_each(|node| caches.drop_one(caches.fid(*node)));

@@ -1,16 +1,15 @@
 //! Open files and directories whose bytes the kernel keeps, and that others write: cases of `sharing` (invariant 3).
 //! It keeps what is read and written through one that was opened while its mount was alone, also when others come; and
-//! what is read of programs and libraries, which others seldom change.
+//! what is read of one that was opened among others, to be read only.
 
-use crate::fs::until;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Dir, FlockOperation, fcntl_lock, flock};
 use std::cell::RefCell;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Lengths of the files: one lives with its metadata, one has objects.
 const LENGTHS: [usize; 2] = [16_384, 300_000];
@@ -31,18 +30,11 @@ pub struct Kept {
     dir: RefCell<Dir>,
 }
 
-/// How long a program must not have been changed that the kernel keeps among others.
-const QUIET: Duration = Duration::from_secs(2);
-
-/// Opens new ones, made by `make` of these bytes, once for reading only and once for writing, too.
-pub fn open(
-    mnt: &Path,
-    name: &'static str,
-    make: impl Fn(&Path, &[u8]) -> Result<()>,
-) -> Result<Kept> {
+/// Opens new ones, once for reading only and once for writing, too.
+pub fn open(mnt: &Path, name: &'static str) -> Result<Kept> {
     let open = |length: &usize| -> Result<_> {
         let path = mnt.join(format!("{name}-{length}"));
-        make(&path, &vec![0; *length])?;
+        std::fs::write(&path, vec![0; *length])?;
         let read = File::open(&path)?;
         let write = File::options().read(true).write(true).open(&path)?;
         for file in [&read, &write] {
@@ -56,22 +48,6 @@ pub fn open(
     let kept = Kept { files: LENGTHS.iter().map(open).collect::<Result<_>>()?, name, dir };
     ensure!(kept.names()? == ["first"]);
     Ok(kept)
-}
-
-/// Makes a file that is no program.
-pub fn plain(path: &Path, bytes: &[u8]) -> Result<()> {
-    Ok(std::fs::write(path, bytes)?)
-}
-
-/// Makes a file of which a kernel keeps what it reads, also among others.
-pub fn program(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes)?;
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755))?;
-    until("it was not changed just now", || {
-        let changed = |m: Metadata| Duration::new(m.ctime() as u64, m.ctime_nsec() as u32);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        std::fs::metadata(path).is_ok_and(|m| changed(m) + QUIET <= now)
-    })
 }
 
 impl Kept {

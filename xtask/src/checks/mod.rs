@@ -12,6 +12,7 @@ mod fsx;
 mod full;
 mod fuzz;
 mod git;
+mod grows;
 mod holes;
 mod hygiene;
 mod inputs;

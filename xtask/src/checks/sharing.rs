@@ -1,6 +1,6 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
-use super::{believed, kept, kept_changes};
+use super::{believed, grows, kept, kept_changes};
 use crate::cx::Cx;
 use crate::fs::same;
 use crate::plan::{Check, Need};
@@ -26,7 +26,8 @@ pub const CHECK: Check = Check {
 fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
     let a = cluster.mount("a")?;
-    let kept = kept::open(&a, "before", kept::plain)?;
+    let kept = kept::open(&a, "before")?;
+    let grown = grows::open(&a, "growing-before")?;
     let b = cluster.mount("b")?;
     let (time, times) = (Duration::from_secs(cx.size(3, 1)), cx.size(600, 100));
     cx.case("opened before the other came, and read", || kept::read(&kept, &b, time));
@@ -34,7 +35,10 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened before the other came, and locked", || kept::locked(&kept, &b, times));
     cx.case("opened before the other came, and listed", || kept::listed(&kept, &b, times / 2));
     drop(kept);
-    let kept = kept::open(&a, "among", kept::program)?;
+    let grow = |files: grows::Growing| grows::grow(&files, &b, cx.seed(), time);
+    cx.case("opened before the other came, and growing", || grow(grown));
+    cx.case("opened among others, and growing", || grow(grows::open(&a, "growing")?));
+    let kept = kept::open(&a, "among")?;
     cx.case("opened among others, and read", || kept::read(&kept, &b, time));
     cx.case("opened among others, and written", || kept::written(&kept, &b, time));
     cx.case("opened among others, and locked", || kept::locked(&kept, &b, times));
@@ -42,7 +46,7 @@ fn run(cx: &Cx) -> Result<()> {
     drop(kept);
     cx.case("read while its mount is stopped", || {
         let pid = cluster.mount_pid(&a)?;
-        kept_changes::stopped(&a, pid)
+        kept_changes::stopped(&a, &b, pid)
     });
     cx.case("a program that runs again, and is replaced", || {
         let read = || -> Result<u64> {

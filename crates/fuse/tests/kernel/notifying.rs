@@ -4,6 +4,7 @@ use crate::memfs::Switches;
 use crate::{Mounted, root};
 use pinstripe_fuse::open_flags;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 fn cached() -> Mounted {
@@ -41,6 +42,31 @@ fn inval_inode_drops_attributes_and_data() {
     assert!(m.notifier.inval_inode(id, 0, 0).unwrap());
     assert_eq!(fs::read(m.path("f")).unwrap(), b"newer");
     assert!(!m.notifier.inval_inode(id + 1000, 0, 0).unwrap());
+}
+
+#[test]
+fn what_is_stored_is_read_and_moves_the_end_without_a_question() {
+    if !root() {
+        return;
+    }
+    let m = cached();
+    fs::write(m.path("f"), b"old").unwrap();
+    let file = fs::File::open(m.path("f")).unwrap();
+    let read = || {
+        let mut back = [0; 16];
+        let n = file.read_at(&mut back, 0).unwrap();
+        back[..n].to_vec()
+    };
+    assert_eq!([read(), read()], [b"old", b"old"]);
+    let id = change(&m, "f", b"old and new");
+    assert!(m.notifier.store(id, 0, b"old and new").unwrap());
+    let reads = m.fs.called("read");
+    assert_eq!(read(), b"old and new");
+    assert_eq!(m.fs.called("read"), reads, "it is there");
+    assert!(m.notifier.store(id, 0, b"OLD").unwrap());
+    assert_eq!(read(), b"OLD and new", "the end stays where it is");
+    assert_eq!(m.fs.called("read"), reads);
+    assert!(!m.notifier.store(id + 1000, 0, b"x").unwrap());
 }
 
 #[test]

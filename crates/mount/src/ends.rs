@@ -1,0 +1,335 @@
+//! Where files end that grow by writes of other mounts, while the kernel keeps pages of them.
+//!
+//! Role: the last page the kernel has of a file is filled with zeros behind the end, and it shows these as soon as it
+//! hears that the file is longer. So before it hears, what it has from the earlier end on is dropped; and as that makes
+//! it ignore the answer by which it would have heard (and so may the next write that is told, [`crate::caches`]), the
+//! bytes of the new end are stored in its pages, which moves its own end ([`Notifier::store`]). Then the answer follows.
+//! Order: a size was the truth before pages are dropped, so pages that are read after that have the bytes up to it;
+//! what is stored was read since pages of the file were dropped last, and who drops them waits until it is stored.
+//! Assumptions: reads are answered whatever happens here; so nothing here may be waited for by who answers one.
+//! Files that are written here, too, are left out: the kernel holds their pages while writes wait for other mounts.
+//! Bounded by [`MAX_FILES`] and [`MAX_TELLERS`]. Never does: let a handler wait for the kernel.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use client::OpenFile;
+use fuse::Notifier;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap as HashMap;
+
+/// Files that are followed; one more, and one of them is not any longer (invariant 8).
+const MAX_FILES: usize = 65_536;
+/// Threads that tell the kernel of ends (invariant 8); further answers wait for one.
+const MAX_TELLERS: usize = 8;
+/// How long such a thread waits for more to do.
+const IDLE: Duration = Duration::from_secs(10);
+/// Most bytes of whole pages that are stored with an end.
+const TAIL: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+/// How often a tail is read again because pages were dropped meanwhile.
+const TRIES: u32 = 20;
+/// How long who drops pages waits for what is being stored.
+const STORING: Duration = Duration::from_secs(2);
+
+/// What is known of one file.
+struct End {
+    /// Where the kernel knows the file to end, or further.
+    known: AtomicU64,
+    /// All pages the kernel has of the file have the bytes up to there.
+    filled: AtomicU64,
+    /// A read was answered as if the file ended there: the kernel believes that.
+    short: AtomicU64,
+    /// How often its pages were dropped.
+    drops: AtomicU64,
+    /// Held while its tail is read and stored.
+    turn: Mutex<()>,
+    /// Held while it is stored.
+    storing: Mutex<()>,
+    /// To read it with.
+    file: Mutex<Weak<OpenFile>>,
+}
+
+impl End {
+    /// The smallest of what the kernel was told.
+    fn known(&self) -> u64 {
+        self.cut(self.short.swap(u64::MAX, SeqCst))
+    }
+
+    /// It ends there, or before.
+    fn cut(&self, size: u64) -> u64 {
+        self.filled.fetch_min(size, SeqCst);
+        self.known.fetch_min(size, SeqCst).min(size)
+    }
+
+    /// Its last bytes up to `size`, and where they begin; none if it has become shorter, or nobody has it open.
+    fn tail(&self, size: u64) -> Option<(u64, Vec<u8>)> {
+        let file = self.file.lock().upgrade()?;
+        let (known, last) = (self.known.load(SeqCst) / PAGE * PAGE, (size - 1) / PAGE * PAGE);
+        // Little, where it may be long since anybody read there.
+        let from = if known < last.saturating_sub(TAIL) { last } else { known };
+        let mut bytes = vec![0; (size - from) as usize];
+        let n = file.peek(from, &mut bytes).ok()?;
+        (n == bytes.len()).then_some((from, bytes))
+    }
+}
+
+impl End {
+    /// What is read after this has the bytes up to `size`, and the kernel knows of them if they are given.
+    fn show(
+        &self,
+        notifier: &Notifier,
+        node: u64,
+        size: u64,
+        tail: Option<(u64, Vec<u8>)>,
+    ) -> std::io::Result<()> {
+        let filled = self.filled.load(SeqCst);
+        if filled < size {
+            notifier.inval_inode(node, (filled / PAGE * PAGE) as i64, 0)?;
+            self.filled.fetch_max(size, SeqCst);
+        }
+        if let Some((at, bytes)) = tail {
+            notifier.store(node, at, &bytes)?;
+            self.known.fetch_max(size, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// What waits for a thread.
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Jobs {
+    queue: std::collections::VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+/// The files whose ends are followed.
+#[derive(Default)]
+pub struct Ends {
+    files: Mutex<HashMap<u64, Arc<End>>>,
+    jobs: Arc<(Mutex<Jobs>, Condvar)>,
+}
+
+impl Ends {
+    fn find(&self, node: u64) -> Option<Arc<End>> {
+        self.files.lock().get(&node).cloned()
+    }
+
+    /// The kernel will keep pages of a file. It may know where the file ended a moment ago: at `known`. What it reads from
+    /// now on has the bytes up to `filled`, and nothing it has had fewer. The node of a file that had to give way, whose
+    /// pages must go.
+    #[must_use]
+    pub fn follow(
+        &self,
+        node: u64,
+        file: Weak<OpenFile>,
+        (known, filled): (u64, u64),
+    ) -> Option<u64> {
+        let mut files = self.files.lock();
+        if let Some(end) = files.get(&node) {
+            *end.file.lock() = file;
+            return None;
+        }
+        let mut out = None;
+        if files.len() >= MAX_FILES {
+            out = files.keys().next().copied();
+            out.iter().for_each(|node| drop(files.remove(node)));
+        }
+        let end = End {
+            known: AtomicU64::new(known),
+            filled: AtomicU64::new(filled),
+            short: AtomicU64::new(u64::MAX),
+            drops: AtomicU64::new(0),
+            turn: Mutex::default(),
+            storing: Mutex::default(),
+            file: Mutex::new(file),
+        };
+        files.insert(node, Arc::new(end));
+        out
+    }
+
+    /// The kernel knows the file no more.
+    pub fn forget(&self, node: u64) {
+        self.files.lock().remove(&node);
+    }
+
+    /// Nothing is known any more of what the kernel knows.
+    pub fn doubt(&self) {
+        self.files.lock().values().for_each(|end| {
+            end.cut(0);
+        });
+    }
+
+    /// A read will be answered as if the file ended there.
+    pub fn short(&self, node: u64, end: u64) {
+        if let Some(file) = self.find(node) {
+            file.short.fetch_min(end, SeqCst);
+        }
+    }
+
+    /// Whether the kernel must be told by [`Ends::raise`] that a file is so long, before anything else tells it.
+    pub fn grows(&self, node: u64, size: u64) -> bool {
+        let Some(end) = self.find(node) else { return false };
+        if size > end.known() {
+            return true;
+        }
+        end.cut(size);
+        false
+    }
+
+    /// Pages of a node are about to be dropped: what is being stored is met by that.
+    pub fn dropping(&self, node: u64) {
+        if let Some(end) = self.find(node) {
+            end.drops.fetch_add(1, SeqCst);
+            // For ever only where a read is never answered, for which who drops them waits, too.
+            drop(end.storing.try_lock_for(STORING));
+        }
+    }
+
+    /// Tells the kernel that a file is so long. Not from a handler: this waits for reads that are under way.
+    pub fn raise(&self, notifier: &Notifier, node: u64, size: u64) {
+        let Some(end) = self.find(node) else { return };
+        let _turn = end.turn.lock();
+        for _ in 0..TRIES {
+            let known = end.known();
+            if size <= known {
+                return;
+            }
+            let drops = end.drops.load(SeqCst);
+            let tail = end.tail(size);
+            let _storing = end.storing.lock();
+            if end.drops.load(SeqCst) != drops {
+                continue;
+            }
+            if let Err(error) = end.show(notifier, node, size, tail) {
+                tracing::debug!(node, size, %error, "cannot tell where a file ends");
+            }
+            return;
+        }
+        tracing::debug!(
+            node,
+            size,
+            "a file that is written all the time: its end is told as it is"
+        );
+    }
+
+    /// Runs it by a thread of its own, or one that has nothing to do.
+    pub fn later(&self, job: impl FnOnce() + Send + 'static) {
+        let mut jobs = self.jobs.0.lock();
+        jobs.queue.push_back(Box::new(job));
+        if jobs.idle >= jobs.queue.len() || jobs.threads >= MAX_TELLERS {
+            self.jobs.1.notify_one();
+            return;
+        }
+        jobs.threads += 1;
+        drop(jobs);
+        let own = Arc::clone(&self.jobs);
+        let named = std::thread::Builder::new().name("ends".into());
+        if let Err(error) = named.spawn(move || work(&own)) {
+            tracing::warn!(%error, "no thread to tell the kernel where files end");
+            self.jobs.0.lock().threads -= 1;
+            work_now(&self.jobs);
+        }
+    }
+}
+
+/// Does what there is to do, until there is nothing for a while.
+fn work((jobs, more): &(Mutex<Jobs>, Condvar)) {
+    let mut state = jobs.lock();
+    loop {
+        if let Some(job) = state.queue.pop_front() {
+            drop(state);
+            job();
+            state = jobs.lock();
+            continue;
+        }
+        state.idle += 1;
+        let late = more.wait_for(&mut state, IDLE).timed_out();
+        state.idle -= 1;
+        if late && state.queue.is_empty() {
+            state.threads -= 1;
+            return;
+        }
+    }
+}
+
+/// Where there is no thread: better than no answer.
+fn work_now((jobs, _): &(Mutex<Jobs>, Condvar)) {
+    let next = || jobs.lock().queue.pop_front();
+    while let Some(job) = next() {
+        job();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+    use std::time::Instant;
+
+    #[test]
+    fn what_is_longer_than_the_kernel_knows_grows() {
+        let ends = Ends::default();
+        assert!(!ends.grows(7, 100), "it has no pages of it");
+        assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
+        assert!(!ends.grows(7, 100) && ends.grows(7, 101));
+        assert!(!ends.grows(7, 50), "it was cut");
+        assert!(ends.grows(7, 100), "and has grown since");
+        assert_eq!(ends.follow(7, Weak::new(), (1000, 1000)), None);
+        assert!(ends.grows(7, 100), "what was told before counts");
+        ends.forget(7);
+        assert!(!ends.grows(7, 1000));
+    }
+
+    #[test]
+    fn what_a_read_says_of_the_end_is_believed() {
+        let ends = Ends::default();
+        assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
+        ends.short(7, 120);
+        assert!(!ends.grows(7, 100), "behind it");
+        ends.short(7, 60);
+        assert!(ends.grows(7, 100));
+        ends.short(8, 60);
+        ends.doubt();
+        assert!(ends.grows(7, 1), "nothing is known");
+    }
+
+    #[test]
+    fn files_are_followed_up_to_a_limit() {
+        let ends = Ends::default();
+        let out = |node| ends.follow(node, Weak::new(), (0, 0));
+        assert!((0..MAX_FILES as u64).all(|node| out(node).is_none()));
+        let gone = out(MAX_FILES as u64).unwrap();
+        assert!(!ends.grows(gone, 1) && ends.grows(MAX_FILES as u64, 1));
+    }
+
+    #[test]
+    fn jobs_wait_for_a_thread_where_there_are_enough() {
+        let (ends, seen) = (Ends::default(), Arc::new(Mutex::new(HashSet::new())));
+        // All threads at once, and then more than there are.
+        let barrier = Arc::new(Barrier::new(MAX_TELLERS + 1));
+        let left = Arc::new(AtomicU64::new(3 * MAX_TELLERS as u64));
+        for n in 0..3 * MAX_TELLERS {
+            let (barrier, seen, left) = (barrier.clone(), seen.clone(), left.clone());
+            ends.later(move || {
+                seen.lock().insert(std::thread::current().id());
+                if n < MAX_TELLERS {
+                    barrier.wait();
+                }
+                left.fetch_sub(1, SeqCst);
+            });
+        }
+        barrier.wait();
+        let begun = Instant::now();
+        while left.load(SeqCst) > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "some were forgotten");
+            std::thread::yield_now();
+        }
+        assert_eq!(seen.lock().len(), MAX_TELLERS);
+    }
+}

@@ -1,0 +1,110 @@
+//! A file that grows while others look at its end without pause: cases of `sharing` (invariant 3). Whoever looks
+//! is shown all that was appended before, and of what is being appended nothing or what it will be.
+
+use crate::random::Random;
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Threads that look.
+const READERS: u64 = 3;
+/// Bytes that are looked at, before the end that was heard of.
+const WINDOW: usize = 9_000;
+/// Longest pause between two appends, in microseconds.
+const PAUSE: u64 = 2_000;
+/// Bytes at most that are appended at a time.
+const RECORD: usize = 700;
+
+/// The byte that belongs to a place; never zero.
+fn byte(at: u64) -> u8 {
+    (at % 251) as u8 + 1
+}
+
+/// Files that grow, open to be read only.
+pub struct Growing(Vec<(String, Vec<File>)>);
+
+/// Makes them, and opens them on this mount: one that lives with its metadata at first, and one that has objects.
+pub fn open(mnt: &Path, name: &str) -> Result<Growing> {
+    let one = |length: u64| -> Result<_> {
+        let (name, path) = (format!("{name}-{length}"), mnt.join(format!("{name}-{length}")));
+        std::fs::write(&path, (0..length).map(byte).collect::<Vec<u8>>())?;
+        let files = (0..READERS).map(|_| File::open(&path)).collect::<std::io::Result<_>>()?;
+        Ok((name, files))
+    };
+    Ok(Growing([100, 200_000].into_iter().map(one).collect::<Result<_>>()?))
+}
+
+struct Looks {
+    /// The end of what was appended.
+    appended: AtomicU64,
+    end: AtomicBool,
+    looks: AtomicU64,
+}
+
+impl Looks {
+    fn look(&self, file: &File, random: &mut Random) -> Result<()> {
+        let mut back = vec![0; 2 * WINDOW];
+        while !self.end.load(SeqCst) {
+            let least = self.appended.load(SeqCst);
+            let from = least - (random.index(WINDOW) as u64).min(least);
+            if random.below(4) == 0 {
+                let length = file.metadata()?.len();
+                ensure!(length >= least, "{length} bytes long, {least} were there before");
+            }
+            let n = file.read_at(&mut back, from)?;
+            let odd = (from..).zip(&back[..n]).find(|(at, b)| **b != byte(*at));
+            ensure!(odd.is_none(), "offset and byte {odd:?}, {least} were there before");
+            let seen = from + n as u64;
+            ensure!(seen >= least, "{seen} bytes are shown, {least} were there before");
+            self.looks.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// They are appended to by another mount.
+pub fn grow(files: &Growing, other: &Path, seed: u64, time: Duration) -> Result<()> {
+    for (name, readers) in &files.0 {
+        one(&other.join(name), readers, seed, time).with_context(|| name.clone())?;
+    }
+    Ok(())
+}
+
+fn one(path: &Path, readers: &[File], seed: u64, time: Duration) -> Result<()> {
+    let mut random = Random::new(seed);
+    let mut log = File::options().append(true).open(path)?;
+    let mut length = log.metadata()?.len();
+    let looks = Looks {
+        appended: AtomicU64::new(length),
+        end: AtomicBool::new(false),
+        looks: AtomicU64::new(0),
+    };
+    std::thread::scope(|scope| {
+        let looks = &looks;
+        let look = |(n, file)| scope.spawn(move || looks.look(file, &mut Random::new(seed + n)));
+        let threads: Vec<_> = (1..).zip(readers).map(look).collect();
+        let began = Instant::now();
+        let mut append = || -> Result<()> {
+            while began.elapsed() < time {
+                let record = 1 + random.index(RECORD) as u64;
+                log.write_all(&(length..length + record).map(byte).collect::<Vec<u8>>())?;
+                length += record;
+                looks.appended.store(length, SeqCst);
+                std::thread::sleep(Duration::from_micros(random.below(PAUSE)));
+            }
+            Ok(())
+        };
+        let appended = append();
+        looks.end.store(true, SeqCst);
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
+        }
+        appended
+    })?;
+    ensure!(looks.looks.load(SeqCst) > 0, "nobody looked");
+    Ok(())
+}
