@@ -102,6 +102,8 @@ pub struct OpenFile {
     stream: Mutex<Stream>,
     /// How many failures of the file this open file has told, or came after.
     told: AtomicU64,
+    /// The same for writes, which tell of those for want of room.
+    refused: AtomicU64,
     /// Losses of the MDT that were told.
     losses: AtomicU64,
     released: AtomicBool,
@@ -121,11 +123,12 @@ impl OpenFile {
         handle: u64,
         flags: OpenFlags,
     ) -> OpenFile {
-        let told = AtomicU64::new(inode.st.lock().failures);
+        let failures = inode.st.lock().failures;
+        let (told, refused) = (AtomicU64::new(failures), AtomicU64::new(failures));
         let released = AtomicBool::new(false);
         let losses = AtomicU64::new(client.core().mdt.promises.opened(inode.fid));
         let stream = Mutex::default();
-        OpenFile { client, inode, handle, flags, stream, told, losses, released }
+        OpenFile { client, inode, handle, flags, stream, told, refused, losses, released }
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -152,6 +155,19 @@ impl OpenFile {
         let told = self.told.swap(st.failures, SeqCst);
         match st.failure {
             Some(e) if told != st.failures => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// No room was found for what was written before: whoever goes on writing hears of it at once, as on a local file
+    /// system. It is not forgiven with that: fsync and close tell it, too, since what was lost had been answered.
+    fn refuses(&self) -> Result<(), Errno> {
+        let st = self.inode.st.lock();
+        let refused = self.refused.swap(st.failures, SeqCst);
+        match st.failure {
+            Some(e @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) if refused != st.failures => {
+                Err(e)
+            }
             _ => Ok(()),
         }
     }
@@ -238,6 +254,7 @@ impl OpenFile {
     /// Writes all of `data` at `offset`; the number of bytes.
     pub fn write(&self, offset: u64, data: Data<'_>) -> Result<usize, Errno> {
         self.writable()?;
+        self.refuses()?;
         let len = data.as_slice().len();
         self.core().write(&self.inode, At::Offset(offset), data, self.how())?;
         self.written()?;
@@ -247,6 +264,7 @@ impl OpenFile {
     /// Writes at the end of the file (O_APPEND); where it began.
     pub fn append(&self, data: Data<'_>) -> Result<u64, Errno> {
         self.writable()?;
+        self.refuses()?;
         let at = self.core().write(&self.inode, At::End, data, self.how())?;
         self.written()?;
         Ok(at)

@@ -39,6 +39,7 @@ fn run(cx: &Cx) -> Result<()> {
     std::fs::File::open(&file)?.sync_all()?;
     let dir = fs.striped("fill", 2, 1 << 20)?;
     let mut files = 0;
+    cx.case("who goes on writing hears of it", || refused(&dir));
     let filled = cx.case("ENOSPC comes", || {
         files = fill(&dir, DISK / FILE as u64 + 10)?;
         ensure!(files > 10, "full after {files} files of 8 MiB");
@@ -151,6 +152,33 @@ fn reported_once(dir: &Path) -> Result<()> {
     ensure!(failures > 0, "neither write nor fsync said that there is no room");
     // Nothing was written since, so there is nothing left to complain about.
     file.sync_all().context("the same error is reported again")?;
+    drop(file);
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
+
+/// write(2) itself fails, soon after there is no more room; and if fsync then says that the rest is there, it is.
+fn refused(dir: &Path) -> Result<()> {
+    let path = dir.join("refused");
+    let mut file = std::fs::File::create(&path)?;
+    let (mut written, data) = (0, vec![1; FILE]);
+    let refused = loop {
+        ensure!(written < 2 * DISK, "twice as much was written as there is room for");
+        match file.write(&data) {
+            Ok(n) => written += n as u64,
+            Err(e) => break e,
+        }
+    };
+    let enospc = |e: &std::io::Error| e.raw_os_error() == Some(ENOSPC);
+    ensure!(enospc(&refused), "write: {refused}");
+    match file.sync_all() {
+        Ok(()) => {
+            let back = std::fs::read(&path)?;
+            let whole = back.len() as u64 == written && back.iter().all(|b| *b == 1);
+            ensure!(whole, "fsync says that all {written} bytes are there");
+        }
+        Err(e) => ensure!(enospc(&e), "fsync: {e}"),
+    }
     drop(file);
     std::fs::remove_file(&path)?;
     Ok(())
