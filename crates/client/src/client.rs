@@ -142,6 +142,11 @@ impl Client {
         st.handles.iter().any(|(_, flags)| flags & O_WRITE != 0)
     }
 
+    /// Whether this client is known to have written a file while others had it open.
+    pub fn wrote_beside_others(&self, fid: Fid) -> bool {
+        self.core().registry.find(fid).is_some_and(|inode| inode.st.lock().told_at.is_some())
+    }
+
     /// Changes whenever caches must be dropped: what was learned before a change must not be
     /// cached after it.
     pub fn cache_epoch(&self) -> u64 {

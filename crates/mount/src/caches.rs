@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap as HashMap;
 use crate::belief::{self, Asked};
 use crate::below::Device;
 use crate::consistency::{BELIEVED, Consistency, LastSeen};
+use crate::handles::Handles;
 use crate::names::Expiry;
 use crate::nodes::Nodes;
 use crate::pages::Pages;
@@ -53,6 +54,7 @@ pub struct Caches {
     seen: LastSeen,
     /// Pages that others may change.
     pub(crate) pages: Arc<Pages>,
+    pub(crate) handles: Arc<Handles>,
 }
 
 impl Caches {
@@ -63,7 +65,7 @@ impl Caches {
         let flags = (0..SHARDS).map(|_| shard()).collect();
         let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
-        let pages = Arc::default();
+        let (pages, handles) = (Arc::default(), Arc::default());
         Caches {
             client,
             nodes,
@@ -75,6 +77,7 @@ impl Caches {
             consistency,
             seen,
             pages,
+            handles,
         }
     }
 

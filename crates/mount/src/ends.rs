@@ -7,24 +7,24 @@
 //! Order: a size was the truth before pages are dropped, so pages that are read after that have the bytes up to it;
 //! what is stored was read since pages of the file were dropped last, and who drops them waits until it is stored.
 //! Assumptions: reads are answered whatever happens here; so nothing here may be waited for by who answers one.
-//! Files that are written here, too, are left out: the kernel holds their pages while writes wait for other mounts.
-//! Bounded by [`MAX_FILES`] and [`MAX_TELLERS`]. Never does: let a handler wait for the kernel.
+//! Writes of this mount that go past the kernel's pages drop those, too, before they are answered: the kernel drops them
+//! before it asks only, and moves its end when it is answered. Files that are written through the kernel's
+//! pages (by who opened them while this mount was alone) are left out: it holds these while writes wait for other mounts.
+//! Bounded by [`MAX_FILES`]. Never does: let a handler wait for the kernel.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::OpenFile;
 use fuse::Notifier;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap as HashMap;
+
+use crate::tellers::Tellers;
 
 /// Files that are followed; one more, and one of them is not any longer (invariant 8).
 const MAX_FILES: usize = 65_536;
-/// Threads that tell the kernel of ends (invariant 8); further answers wait for one.
-const MAX_TELLERS: usize = 8;
-/// How long such a thread waits for more to do.
-const IDLE: Duration = Duration::from_secs(10);
 /// Most bytes of whole pages that are stored with an end.
 const TAIL: u64 = 64 << 10;
 const PAGE: u64 = 4096;
@@ -97,25 +97,23 @@ impl End {
     }
 }
 
-/// What waits for a thread.
-type Job = Box<dyn FnOnce() + Send>;
-
-#[derive(Default)]
-struct Jobs {
-    queue: std::collections::VecDeque<Job>,
-    threads: usize,
-    idle: usize,
-}
-
 /// The files whose ends are followed.
 #[derive(Default)]
 pub struct Ends {
     files: Mutex<HashMap<u64, Arc<End>>>,
-    jobs: Arc<(Mutex<Jobs>, Condvar)>,
+    /// How many; a mount that is alone needs none, and no lock.
+    count: AtomicUsize,
+    /// Who raises them, and waits for servers, too.
+    pub raising: Tellers,
+    /// Who drops what was written here.
+    pub dropping: Tellers,
 }
 
 impl Ends {
     fn find(&self, node: u64) -> Option<Arc<End>> {
+        if self.count.load(SeqCst) == 0 {
+            return None;
+        }
         self.files.lock().get(&node).cloned()
     }
 
@@ -149,12 +147,18 @@ impl Ends {
             file: Mutex::new(file),
         };
         files.insert(node, Arc::new(end));
+        self.count.store(files.len(), SeqCst);
         out
     }
 
     /// The kernel knows the file no more.
     pub fn forget(&self, node: u64) {
-        self.files.lock().remove(&node);
+        if self.count.load(SeqCst) == 0 {
+            return;
+        }
+        let mut files = self.files.lock();
+        files.remove(&node);
+        self.count.store(files.len(), SeqCst);
     }
 
     /// Nothing is known any more of what the kernel knows.
@@ -179,6 +183,37 @@ impl Ends {
         }
         end.cut(size);
         false
+    }
+
+    /// Whether the kernel may have pages of a file that somebody can read through an open file.
+    pub fn shows(&self, node: u64) -> Option<bool> {
+        self.find(node).map(|end| end.file.lock().strong_count() > 0)
+    }
+
+    /// A file is changed here, otherwise than by [`Ends::written`]: nothing is stored of it any more that was read before.
+    /// To be called before that is answered, whereupon the kernel drops what it has of it.
+    pub fn changed(&self, node: u64) {
+        if let Some(end) = self.find(node) {
+            end.drops.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// A file was written here past the kernel's pages, from one byte to before another. Drops what it has of them and,
+    /// if the file has grown by that, behind the end that it knows. Not from a handler, as [`Ends::raise`].
+    pub fn written(&self, notifier: &Notifier, node: u64, (from, to): (u64, u64)) {
+        let Some(end) = self.find(node) else { return };
+        end.drops.fetch_add(1, SeqCst);
+        let _storing = end.storing.lock();
+        end.known();
+        let filled = end.filled.load(SeqCst);
+        let (from, to_end) = (from.min(if to > filled { filled } else { from }), to > filled);
+        let len = if to_end { 0 } else { (to - from) as i64 };
+        match notifier.inval_inode(node, from as i64, len) {
+            Ok(_) => {
+                end.filled.fetch_max(to, SeqCst);
+            }
+            Err(error) => tracing::debug!(node, %error, "cannot drop pages that were written"),
+        }
     }
 
     /// Pages of a node are about to be dropped: what is being stored is met by that.
@@ -208,6 +243,10 @@ impl Ends {
             if let Err(error) = end.show(notifier, node, size, tail) {
                 tracing::debug!(node, size, %error, "cannot tell where a file ends");
             }
+            if end.drops.load(SeqCst) != drops {
+                // It was changed here in this moment; who drops pages waits.
+                let _ = notifier.inval_inode(node, (known / PAGE * PAGE) as i64, 0);
+            }
             return;
         }
         tracing::debug!(
@@ -216,61 +255,11 @@ impl Ends {
             "a file that is written all the time: its end is told as it is"
         );
     }
-
-    /// Runs it by a thread of its own, or one that has nothing to do.
-    pub fn later(&self, job: impl FnOnce() + Send + 'static) {
-        let mut jobs = self.jobs.0.lock();
-        jobs.queue.push_back(Box::new(job));
-        if jobs.idle >= jobs.queue.len() || jobs.threads >= MAX_TELLERS {
-            self.jobs.1.notify_one();
-            return;
-        }
-        jobs.threads += 1;
-        drop(jobs);
-        let own = Arc::clone(&self.jobs);
-        let named = std::thread::Builder::new().name("ends".into());
-        if let Err(error) = named.spawn(move || work(&own)) {
-            tracing::warn!(%error, "no thread to tell the kernel where files end");
-            self.jobs.0.lock().threads -= 1;
-            work_now(&self.jobs);
-        }
-    }
-}
-
-/// Does what there is to do, until there is nothing for a while.
-fn work((jobs, more): &(Mutex<Jobs>, Condvar)) {
-    let mut state = jobs.lock();
-    loop {
-        if let Some(job) = state.queue.pop_front() {
-            drop(state);
-            job();
-            state = jobs.lock();
-            continue;
-        }
-        state.idle += 1;
-        let late = more.wait_for(&mut state, IDLE).timed_out();
-        state.idle -= 1;
-        if late && state.queue.is_empty() {
-            state.threads -= 1;
-            return;
-        }
-    }
-}
-
-/// Where there is no thread: better than no answer.
-fn work_now((jobs, _): &(Mutex<Jobs>, Condvar)) {
-    let next = || jobs.lock().queue.pop_front();
-    while let Some(job) = next() {
-        job();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
-    use std::sync::Barrier;
-    use std::time::Instant;
 
     #[test]
     fn what_is_longer_than_the_kernel_knows_grows() {
@@ -306,30 +295,5 @@ mod tests {
         assert!((0..MAX_FILES as u64).all(|node| out(node).is_none()));
         let gone = out(MAX_FILES as u64).unwrap();
         assert!(!ends.grows(gone, 1) && ends.grows(MAX_FILES as u64, 1));
-    }
-
-    #[test]
-    fn jobs_wait_for_a_thread_where_there_are_enough() {
-        let (ends, seen) = (Ends::default(), Arc::new(Mutex::new(HashSet::new())));
-        // All threads at once, and then more than there are.
-        let barrier = Arc::new(Barrier::new(MAX_TELLERS + 1));
-        let left = Arc::new(AtomicU64::new(3 * MAX_TELLERS as u64));
-        for n in 0..3 * MAX_TELLERS {
-            let (barrier, seen, left) = (barrier.clone(), seen.clone(), left.clone());
-            ends.later(move || {
-                seen.lock().insert(std::thread::current().id());
-                if n < MAX_TELLERS {
-                    barrier.wait();
-                }
-                left.fetch_sub(1, SeqCst);
-            });
-        }
-        barrier.wait();
-        let begun = Instant::now();
-        while left.load(SeqCst) > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "some were forgotten");
-            std::thread::yield_now();
-        }
-        assert_eq!(seen.lock().len(), MAX_TELLERS);
     }
 }

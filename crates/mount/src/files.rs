@@ -27,7 +27,7 @@ const KEEP: usize = 256 << 10;
 /// How long a file must not have been changed for the kernel to know where it ends when it is opened, in seconds.
 const QUIET: i64 = 2;
 
-/// Files up to this many bytes are kept by the kernel when they are opened first.
+/// Files up to this many bytes are kept by the kernel when they are opened first, also those that several write.
 const SMALL: u64 = 4 << 20;
 
 /// Reads from which on a copy less is worth the trouble.
@@ -82,13 +82,14 @@ impl PinstripeFs {
 
     /// Whether a file is opened among others, to be read only, of which the kernel may keep pages: each write of
     /// others is told here before it returns, and none of this mount is under way, for which the kernel would wait.
-    /// Not a large one that is opened first: who reads one in his own way, once, is faster past the kernel's pages
-    /// (of strided reads of 47,008 bytes the client knows which come next, and of their pages it does not).
+    /// Not a large one that this mount has written beside others, and opens first: who looks at what his neighbours have
+    /// put between, once and in his own way, is faster past the kernel's pages.
     fn is_told_of(&self, file: &OpenFile, asked: u32) -> bool {
         let (fid, runs) = (file.fid(), asked & OPENED_TO_RUN != 0);
         let small = || file.known_attr().is_some_and(|a| a.size <= SMALL);
+        let again = self.caches.nodes.opened(self.caches.node(fid));
         !file.flags().write
-            && (self.caches.nodes.opened(self.caches.node(fid)) || runs || small())
+            && (again || runs || small() || !self.client.wrote_beside_others(fid))
             && self.client.vouches_for_data(fid)
             && !self.client.writes(fid)
     }
@@ -155,12 +156,13 @@ impl PinstripeFs {
         }
     }
 
+    /// Writes; how many bytes, and where.
     pub(crate) fn write_file(
         &self,
         req: &Request,
         w: WriteIn,
         data: WriteData<'_>,
-    ) -> Result<u32, Errno> {
+    ) -> Result<(u32, u64), Errno> {
         let h = self.handles.get(w.fh)?;
         if h.closing.load(Ordering::Relaxed) {
             h.closing.store(false, Ordering::Relaxed);
@@ -182,9 +184,15 @@ impl PinstripeFs {
 
     /// What is appended goes where the file ends by then. The kernel's idea of the end knows only what this mount
     /// has done since it asked last: while others were there, or came and went, they may have moved it.
-    fn put(&self, h: &Handle, w: &WriteIn, append: bool, data: Data<'_>) -> Result<u32, Errno> {
+    fn put(
+        &self,
+        h: &Handle,
+        w: &WriteIn,
+        append: bool,
+        data: Data<'_>,
+    ) -> Result<(u32, u64), Errno> {
         if !append {
-            return h.file.write(w.offset, data).map(|n| n as u32).map_err(errno);
+            return h.file.write(w.offset, data).map(|n| (n as u32, w.offset)).map_err(errno);
         }
         let len = data.as_slice().len() as u32;
         let at = h.file.append(data).map_err(errno)?;
@@ -192,7 +200,7 @@ impl PinstripeFs {
             // The kernel has put the bytes into pages of where it thought the end was.
             self.pages.discard(self.caches.node(h.file.fid()));
         }
-        Ok(len)
+        Ok((len, at))
     }
 
     /// A write by somebody without the privilege takes set-uid, set-gid and file capabilities.

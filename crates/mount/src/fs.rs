@@ -33,7 +33,7 @@ const UNMOUNT_WAIT: Duration = Duration::from_secs(60);
 pub struct PinstripeFs {
     pub(crate) client: Client,
     pub(crate) caches: Arc<Caches>,
-    pub(crate) handles: Handles,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) owners: Owners,
     /// Somebody uses fcntl locks here: from now on every close is announced, because the close of
@@ -55,11 +55,11 @@ const WATCH_PAUSE_MAX: Duration = Duration::from_millis(2);
 impl PinstripeFs {
     /// The file system of a client.
     pub fn new(client: Client, caches: Arc<Caches>) -> PinstripeFs {
-        let pages = Arc::clone(&caches.pages);
+        let (pages, handles) = (Arc::clone(&caches.pages), Arc::clone(&caches.handles));
         PinstripeFs {
             client,
             caches,
-            handles: Handles::default(),
+            handles,
             waits: Arc::default(),
             owners: Owners::default(),
             posix_locks: AtomicBool::new(false),
@@ -199,6 +199,7 @@ impl Filesystem for PinstripeFs {
 
     fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
         let done = self.set_attr(req, nodeid, set);
+        self.pages.ends.changed(nodeid);
         let done = done.map(|(a, mark)| attr_out(&self.caches, &a, mark));
         self.tell_attr(reply, done, move || Doubt::node(nodeid));
     }
@@ -353,10 +354,26 @@ impl Filesystem for PinstripeFs {
         let alone = self.client.is_alone_with(fid);
         let holds = !self.client.is_sole() && (from_cache || self.is_kept(fh));
         let writing = holds.then(|| self.pages.writing());
+        let past = !from_cache && !self.is_kept(fh);
+        let asked = w.offset;
         let done = self.write_file(req, w, data);
         let alone = alone && self.client.is_alone_with(fid);
         let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
-        self.tell(reply, done, || Doubt::node(nodeid));
+        match done {
+            // Appended bytes are where the file ended, and end for the kernel behind where it asked for.
+            Ok((n, at)) if past => {
+                let range = (asked.min(at), asked.max(at) + u64::from(n));
+                self.caches.answer_written((nodeid, range), reply, move |caches, reply| {
+                    if !reply.deliver(Ok(n)) {
+                        caches.doubt(Doubt::node(nodeid));
+                    }
+                });
+            }
+            done => {
+                self.pages.ends.changed(nodeid);
+                self.tell(reply, done.map(|(n, _)| n), || Doubt::node(nodeid));
+            }
+        }
         drop(writing);
         if drops {
             self.pages.discard(nodeid);
@@ -506,6 +523,7 @@ impl Filesystem for PinstripeFs {
         reply: Reply<()>,
     ) {
         let done = self.allocate(fh, offset, len, mode);
+        self.pages.ends.changed(nodeid);
         self.caches.touched(nodeid);
         self.tell(reply, done, || Doubt::node(nodeid));
     }
@@ -525,6 +543,7 @@ impl Filesystem for PinstripeFs {
     fn copy_file_range(&self, _req: &Request, _nodeid: u64, copy: CopyIn, reply: Reply<u64>) {
         let to = copy.nodeid_out;
         let done = self.copy(copy);
+        self.pages.ends.changed(to);
         self.caches.touched(to);
         self.tell(reply, done, || Doubt::node(to));
     }

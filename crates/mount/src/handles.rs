@@ -1,7 +1,7 @@
 //! Open files by handle number.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
@@ -41,6 +41,12 @@ pub struct Handle {
     runs: bool,
 }
 
+impl Handle {
+    fn writes_through_pages(&self) -> bool {
+        self.keeps_pages && self.file.flags().write
+    }
+}
+
 #[derive(Default)]
 struct Table {
     slots: Vec<Option<Arc<Handle>>>,
@@ -53,11 +59,14 @@ pub struct Handles {
     table: RwLock<Table>,
     /// Of the next one.
     serial: AtomicU64,
+    /// How many are written through pages of the kernel.
+    through_pages: AtomicUsize,
 }
 
 impl Handles {
     /// Keeps an open file, opened with the kernel's `flags`; its number.
     pub fn add(&self, file: Arc<OpenFile>, flags: u32, keeps_pages: bool) -> Result<u64, Errno> {
+        let through = usize::from(keeps_pages && file.flags().write);
         let handle = Some(Arc::new(Handle {
             file,
             owners: Mutex::default(),
@@ -68,12 +77,16 @@ impl Handles {
             runs: flags & OPENED_TO_RUN != 0,
         }));
         let mut t = self.table.write();
+        self.through_pages.fetch_add(through, Ordering::Relaxed);
         match t.free.pop() {
             Some(at) => {
                 t.slots[at] = handle;
                 Ok(at as u64)
             }
-            None if t.slots.len() >= MAX_HANDLES => Err(Errno::new(libc::ENFILE)),
+            None if t.slots.len() >= MAX_HANDLES => {
+                self.through_pages.fetch_sub(through, Ordering::Relaxed);
+                Err(Errno::new(libc::ENFILE))
+            }
             None => {
                 t.slots.push(handle);
                 Ok(t.slots.len() as u64 - 1)
@@ -85,6 +98,13 @@ impl Handles {
     pub fn get(&self, fh: u64) -> Result<Arc<Handle>, Errno> {
         let t = self.table.read();
         t.slots.get(fh as usize).cloned().flatten().ok_or(Errno::new(libc::EBADF))
+    }
+
+    /// Whether a file is open for writing through the kernel's pages. Looks at all that is open if any is.
+    pub fn writes_through_pages(&self, fid: Fid) -> bool {
+        let through = |h: &Arc<Handle>| h.writes_through_pages() && h.file.fid() == fid;
+        self.through_pages.load(Ordering::Relaxed) > 0
+            && self.table.read().slots.iter().flatten().any(through)
     }
 
     /// Whether a file is open for writing here. Looks at all that is open.
@@ -125,8 +145,10 @@ impl Handles {
     pub fn remove(&self, fh: u64) -> Option<Arc<Handle>> {
         let mut t = self.table.write();
         let handle = t.slots.get_mut(fh as usize)?.take();
-        if handle.is_some() {
+        if let Some(handle) = &handle {
             t.free.push(fh as usize);
+            let through = usize::from(handle.writes_through_pages());
+            self.through_pages.fetch_sub(through, Ordering::Relaxed);
         }
         handle
     }

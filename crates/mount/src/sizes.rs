@@ -1,34 +1,37 @@
-//! Attributes of files that others have made longer: the kernel hears of them when it cannot show zeros any more.
+//! Answers that tell the kernel of a file's size, or of what was written past its pages: they are sent when it cannot show
+//! what is older, or zeros, any more.
 //!
-//! Role: finds out which answers are concerned, and lets a thread of [`crate::ends`] go first. Who gets a signal meanwhile
-//! is answered at once: he may be dying, and what is waited for is a server. Never does: let a handler wait.
+//! Role: finds out which answers are concerned, and lets a thread go first that waits for the kernel ([`crate::ends`]). Who gets
+//! a signal meanwhile is answered at once: he may be dying, and what is waited for may be a server. Never does: let a handler wait.
 
 use std::sync::Arc;
 
-use fuse::Reply;
+use fuse::{Notifier, Reply};
 use parking_lot::Mutex;
 
 use crate::caches::Caches;
+use crate::ends::Ends;
+use crate::tellers::Tellers;
 
 /// An answer that is sent once.
 struct Unsent<T, A>(Mutex<Option<(Reply<T>, A)>>);
 
-impl<T, A: FnOnce(&Arc<Caches>, Reply<T>, bool)> Unsent<T, A> {
+impl<T, A: FnOnce(&Arc<Caches>, Reply<T>)> Unsent<T, A> {
     fn send(&self, caches: &Arc<Caches>) {
         let unsent = self.0.lock().take();
         if let Some((reply, answer)) = unsent {
-            answer(caches, reply, true);
+            answer(caches, reply);
         }
     }
 }
 
 impl Caches {
     /// Whether the kernel keeps pages of a file that others have made longer than it knows. Not of one that is written
-    /// here, too: writes hold its pages while they wait for others.
+    /// through these, too: writes hold them while they wait for others.
     pub fn grows(&self, node: u64, size: u64) -> bool {
         !self.client.is_sole()
             && self.pages.ends.grows(node, size)
-            && !self.client.writes(self.fid(node))
+            && !self.handles.writes_through_pages(self.fid(node))
     }
 
     /// Answers with attributes of a node that is so long, once the kernel cannot show zeros behind the end it knew.
@@ -39,23 +42,56 @@ impl Caches {
         reply: Reply<T>,
         answer: impl FnOnce(&Arc<Caches>, Reply<T>, bool) + Send + 'static,
     ) {
-        let grown = told.filter(|(node, size)| self.grows(*node, *size));
-        let (Some((node, size)), Some(notifier)) = (grown, self.notifier()) else {
+        let Some((node, size)) = told.filter(|(node, size)| self.grows(*node, *size)) else {
             return answer(self, reply, false);
         };
+        let late = move |caches: &Arc<Caches>, reply: Reply<T>| answer(caches, reply, true);
+        let raise = move |ends: &Ends, notifier: &Notifier| ends.raise(notifier, node, size);
+        self.answer_after(&self.pages.ends.raising, reply, late, raise);
+    }
+
+    /// Answers a write past the kernel's pages, from one byte to before another, once it keeps none that is older.
+    pub fn answer_written<T: Send + 'static>(
+        self: &Arc<Caches>,
+        (node, range): (u64, (u64, u64)),
+        reply: Reply<T>,
+        answer: impl FnOnce(&Arc<Caches>, Reply<T>) + Send + 'static,
+    ) {
+        let drops = move |ends: &Ends, notifier: &Notifier| ends.written(notifier, node, range);
+        match self.pages.ends.shows(node) {
+            None => answer(self, reply),
+            Some(true) => self.answer_after(&self.pages.ends.dropping, reply, answer, drops),
+            Some(false) => {
+                // Nobody reads them now, and who opens it waits until they are gone.
+                self.pages.ends.forget(node);
+                self.pages.discard(node);
+                answer(self, reply);
+            }
+        }
+    }
+
+    /// Answers when something is done, or as soon as the caller gets a signal.
+    fn answer_after<T: Send + 'static>(
+        self: &Arc<Caches>,
+        tellers: &Tellers,
+        reply: Reply<T>,
+        answer: impl FnOnce(&Arc<Caches>, Reply<T>) + Send + 'static,
+        work: impl FnOnce(&Ends, &Notifier) + Send + 'static,
+    ) {
+        let Some(notifier) = self.notifier().cloned() else { return answer(self, reply) };
         let unsent = Arc::new(Unsent(Mutex::new(None)));
         let (of, hook) = (Arc::clone(self), Arc::clone(&unsent));
         // Held until it is there: the signal may come now.
         let mut slot = unsent.0.lock();
         if !reply.on_interrupt(move || hook.send(&of)) {
             drop(slot);
-            return answer(self, reply, true);
+            return answer(self, reply);
         }
         *slot = Some((reply, answer));
         drop(slot);
-        let (caches, notifier) = (Arc::clone(self), notifier.clone());
-        self.pages.ends.later(move || {
-            caches.pages.ends.raise(&notifier, node, size);
+        let caches = Arc::clone(self);
+        tellers.run(move || {
+            work(&caches.pages.ends, &notifier);
             unsent.send(&caches);
         });
     }

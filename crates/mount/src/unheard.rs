@@ -122,7 +122,7 @@ impl Caches {
         }
     }
 
-    fn doubt(self: &Arc<Caches>, doubt: Doubt) {
+    pub(crate) fn doubt(self: &Arc<Caches>, doubt: Doubt) {
         let caches = Arc::clone(self);
         let drop_all = move || {
             doubt.names.iter().for_each(|(parent, name)| caches.drop_name(*parent, name));

@@ -66,18 +66,19 @@ impl Looks {
     }
 }
 
-/// They are appended to by another mount.
-pub fn grow(files: &Growing, other: &Path, seed: u64, time: Duration) -> Result<()> {
+/// They are appended to by other mounts than the readers', or by that, too: each of these in turn.
+pub fn grow(files: &Growing, by: &[&Path], seed: u64, time: Duration) -> Result<()> {
     for (name, readers) in &files.0 {
-        one(&other.join(name), readers, seed, time).with_context(|| name.clone())?;
+        let open = |mnt: &&Path| File::options().append(true).open(mnt.join(name));
+        let logs = by.iter().map(open).collect::<std::io::Result<_>>()?;
+        one(logs, readers, seed, time).with_context(|| name.clone())?;
     }
     Ok(())
 }
 
-fn one(path: &Path, readers: &[File], seed: u64, time: Duration) -> Result<()> {
+fn one(mut logs: Vec<File>, readers: &[File], seed: u64, time: Duration) -> Result<()> {
     let mut random = Random::new(seed);
-    let mut log = File::options().append(true).open(path)?;
-    let mut length = log.metadata()?.len();
+    let mut length = logs[0].metadata()?.len();
     let looks = Looks {
         appended: AtomicU64::new(length),
         end: AtomicBool::new(false),
@@ -91,6 +92,8 @@ fn one(path: &Path, readers: &[File], seed: u64, time: Duration) -> Result<()> {
         let mut append = || -> Result<()> {
             while began.elapsed() < time {
                 let record = 1 + random.index(RECORD) as u64;
+                let log = random.index(logs.len());
+                let log = &mut logs[log];
                 log.write_all(&(length..length + record).map(byte).collect::<Vec<u8>>())?;
                 length += record;
                 looks.appended.store(length, SeqCst);

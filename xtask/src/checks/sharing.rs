@@ -35,9 +35,14 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened before the other came, and locked", || kept::locked(&kept, &b, times));
     cx.case("opened before the other came, and listed", || kept::listed(&kept, &b, times / 2));
     drop(kept);
-    let grow = |files: grows::Growing| grows::grow(&files, &b, cx.seed(), time);
-    cx.case("opened before the other came, and growing", || grow(grown));
-    cx.case("opened among others, and growing", || grow(grows::open(&a, "growing")?));
+    let grow = |files: &grows::Growing, by: &[&Path]| grows::grow(files, by, cx.seed(), time);
+    cx.case("opened before the other came, and growing", || grow(&grown, &[&b]));
+    cx.case("opened before the other came, and growing by both", || grow(&grown, &[&a, &b]));
+    drop(grown);
+    let grown = grows::open(&a, "growing")?;
+    cx.case("opened among others, and growing", || grow(&grown, &[&b]));
+    cx.case("opened among others, and growing by both", || grow(&grown, &[&a, &b]));
+    drop(grown);
     let kept = kept::open(&a, "among")?;
     cx.case("opened among others, and read", || kept::read(&kept, &b, time));
     cx.case("opened among others, and written", || kept::written(&kept, &b, time));
