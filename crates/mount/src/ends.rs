@@ -8,8 +8,8 @@
 //! what is stored was read since pages of the file were dropped last, and who drops them waits until it is stored.
 //! Assumptions: reads are answered whatever happens here; so nothing here may be waited for by who answers one.
 //! Writes of this mount that go past the kernel's pages drop those, too, before they are answered: the kernel drops them
-//! before it asks only, and moves its end when it is answered. Files that are written through the kernel's
-//! pages (by who opened them while this mount was alone) are left out: it holds these while writes wait for other mounts.
+//! before it asks only, and moves its end when it is answered. Nothing is stored in pages that are written through (by who
+//! opened the file while this mount was alone): it could take the place of newer bytes.
 //! Bounded by [`MAX_FILES`]. Never does: let a handler wait for the kernel.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -47,8 +47,8 @@ struct End {
     turn: Mutex<()>,
     /// Held while it is stored.
     storing: Mutex<()>,
-    /// To read it with.
-    file: Mutex<Weak<OpenFile>>,
+    /// By which it is read, and to read it with.
+    readers: Mutex<Vec<Weak<OpenFile>>>,
 }
 
 impl End {
@@ -63,9 +63,17 @@ impl End {
         self.known.fetch_min(size, SeqCst).min(size)
     }
 
+    fn read_by(&self, file: Weak<OpenFile>) {
+        let mut readers = self.readers.lock();
+        if !readers.iter().any(|known| known.ptr_eq(&file)) {
+            readers.retain(|known| known.strong_count() > 0);
+            readers.push(file);
+        }
+    }
+
     /// Its last bytes up to `size`, and where they begin; none if it has become shorter, or nobody has it open.
     fn tail(&self, size: u64) -> Option<(u64, Vec<u8>)> {
-        let file = self.file.lock().upgrade()?;
+        let file = self.readers.lock().iter().find_map(Weak::upgrade)?;
         let (known, last) = (self.known.load(SeqCst) / PAGE * PAGE, (size - 1) / PAGE * PAGE);
         // Little, where it may be long since anybody read there.
         let from = if known < last.saturating_sub(TAIL) { last } else { known };
@@ -73,9 +81,7 @@ impl End {
         let n = file.peek(from, &mut bytes).ok()?;
         (n == bytes.len()).then_some((from, bytes))
     }
-}
 
-impl End {
     /// What is read after this has the bytes up to `size`, and the kernel knows of them if they are given.
     fn show(
         &self,
@@ -129,7 +135,7 @@ impl Ends {
     ) -> Option<u64> {
         let mut files = self.files.lock();
         if let Some(end) = files.get(&node) {
-            *end.file.lock() = file;
+            end.read_by(file);
             return None;
         }
         let mut out = None;
@@ -144,7 +150,7 @@ impl Ends {
             drops: AtomicU64::new(0),
             turn: Mutex::default(),
             storing: Mutex::default(),
-            file: Mutex::new(file),
+            readers: Mutex::new(vec![file]),
         };
         files.insert(node, Arc::new(end));
         self.count.store(files.len(), SeqCst);
@@ -175,11 +181,12 @@ impl Ends {
         }
     }
 
-    /// Whether the kernel must be told by [`Ends::raise`] that a file is so long, before anything else tells it.
-    pub fn grows(&self, node: u64, size: u64) -> bool {
+    /// Whether the kernel must be told by [`Ends::raise`] that a file is so long, before anything else tells it. `stores`:
+    /// bytes may be stored.
+    pub fn grows(&self, node: u64, size: u64, stores: bool) -> bool {
         let Some(end) = self.find(node) else { return false };
         if size > end.known() {
-            return true;
+            return stores || size > end.filled.load(SeqCst);
         }
         end.cut(size);
         false
@@ -187,7 +194,8 @@ impl Ends {
 
     /// Whether the kernel may have pages of a file that somebody can read through an open file.
     pub fn shows(&self, node: u64) -> Option<bool> {
-        self.find(node).map(|end| end.file.lock().strong_count() > 0)
+        let open = |end: Arc<End>| end.readers.lock().iter().any(|file| file.strong_count() > 0);
+        self.find(node).map(open)
     }
 
     /// A file is changed here, otherwise than by [`Ends::written`]: nothing is stored of it any more that was read before.
@@ -225,8 +233,9 @@ impl Ends {
         }
     }
 
-    /// Tells the kernel that a file is so long. Not from a handler: this waits for reads that are under way.
-    pub fn raise(&self, notifier: &Notifier, node: u64, size: u64) {
+    /// Tells the kernel that a file is so long, or (unless it `stores`) only makes sure that it has no zeros behind the end that
+    /// it knows. Not from a handler: this waits for reads that are under way.
+    pub fn raise(&self, notifier: &Notifier, (node, size): (u64, u64), stores: bool) {
         let Some(end) = self.find(node) else { return };
         let _turn = end.turn.lock();
         for _ in 0..TRIES {
@@ -235,7 +244,7 @@ impl Ends {
                 return;
             }
             let drops = end.drops.load(SeqCst);
-            let tail = end.tail(size);
+            let tail = if stores { end.tail(size) } else { None };
             let _storing = end.storing.lock();
             if end.drops.load(SeqCst) != drops {
                 continue;
@@ -244,8 +253,9 @@ impl Ends {
                 tracing::debug!(node, size, %error, "cannot tell where a file ends");
             }
             if end.drops.load(SeqCst) != drops {
-                // It was changed here in this moment; who drops pages waits.
+                // It was changed here in this moment, or cut by another; who drops pages waits.
                 let _ = notifier.inval_inode(node, (known / PAGE * PAGE) as i64, 0);
+                end.cut(known);
             }
             return;
         }
@@ -264,15 +274,18 @@ mod tests {
     #[test]
     fn what_is_longer_than_the_kernel_knows_grows() {
         let ends = Ends::default();
-        assert!(!ends.grows(7, 100), "it has no pages of it");
+        assert!(!ends.grows(7, 100, true), "it has no pages of it");
         assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
-        assert!(!ends.grows(7, 100) && ends.grows(7, 101));
-        assert!(!ends.grows(7, 50), "it was cut");
-        assert!(ends.grows(7, 100), "and has grown since");
+        assert!(!ends.grows(7, 100, true) && ends.grows(7, 101, true));
+        assert!(!ends.grows(7, 50, true), "it was cut");
+        assert!(ends.grows(7, 100, true), "and has grown since");
         assert_eq!(ends.follow(7, Weak::new(), (1000, 1000)), None);
-        assert!(ends.grows(7, 100), "what was told before counts");
+        assert!(ends.grows(7, 100, true), "what was told before counts");
         ends.forget(7);
-        assert!(!ends.grows(7, 1000));
+        assert!(!ends.grows(7, 1000, true));
+        assert_eq!(ends.follow(8, Weak::new(), (100, 500)), None);
+        assert!(ends.grows(8, 300, true) && !ends.grows(8, 500, false), "all pages have the bytes");
+        assert!(ends.grows(8, 501, false));
     }
 
     #[test]
@@ -280,12 +293,12 @@ mod tests {
         let ends = Ends::default();
         assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
         ends.short(7, 120);
-        assert!(!ends.grows(7, 100), "behind it");
+        assert!(!ends.grows(7, 100, true), "behind it");
         ends.short(7, 60);
-        assert!(ends.grows(7, 100));
+        assert!(ends.grows(7, 100, true));
         ends.short(8, 60);
         ends.doubt();
-        assert!(ends.grows(7, 1), "nothing is known");
+        assert!(ends.grows(7, 1, true), "nothing is known");
     }
 
     #[test]
@@ -294,6 +307,6 @@ mod tests {
         let out = |node| ends.follow(node, Weak::new(), (0, 0));
         assert!((0..MAX_FILES as u64).all(|node| out(node).is_none()));
         let gone = out(MAX_FILES as u64).unwrap();
-        assert!(!ends.grows(gone, 1) && ends.grows(MAX_FILES as u64, 1));
+        assert!(!ends.grows(gone, 1, true) && ends.grows(MAX_FILES as u64, 1, true));
     }
 }

@@ -26,12 +26,14 @@ impl<T, A: FnOnce(&Arc<Caches>, Reply<T>)> Unsent<T, A> {
 }
 
 impl Caches {
-    /// Whether the kernel keeps pages of a file that others have made longer than it knows. Not of one that is written
-    /// through these, too: writes hold them while they wait for others.
+    /// Whether the kernel keeps pages of a file that others have made longer than it knows.
     pub fn grows(&self, node: u64, size: u64) -> bool {
-        !self.client.is_sole()
-            && self.pages.ends.grows(node, size)
-            && !self.handles.writes_through_pages(self.fid(node))
+        !self.client.is_sole() && self.pages.ends.grows(node, size, self.stores(node))
+    }
+
+    /// Whether bytes may be stored in pages of a file: nobody writes through these.
+    fn stores(&self, node: u64) -> bool {
+        !self.handles.writes_through_pages(self.fid(node))
     }
 
     /// Answers with attributes of a node that is so long, once the kernel cannot show zeros behind the end it knew.
@@ -46,7 +48,9 @@ impl Caches {
             return answer(self, reply, false);
         };
         let late = move |caches: &Arc<Caches>, reply: Reply<T>| answer(caches, reply, true);
-        let raise = move |ends: &Ends, notifier: &Notifier| ends.raise(notifier, node, size);
+        let stores = self.stores(node);
+        let raise =
+            move |ends: &Ends, notifier: &Notifier| ends.raise(notifier, (node, size), stores);
         self.answer_after(&self.pages.ends.raising, reply, late, raise);
     }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -24,16 +24,37 @@ fn byte(at: u64) -> u8 {
     (at % 251) as u8 + 1
 }
 
-/// Files that grow, open to be read only.
-pub struct Growing(Vec<(String, Vec<File>)>);
+/// A file that grows.
+struct Log {
+    path: PathBuf,
+    /// Open to be read only.
+    readers: Vec<File>,
+    /// Open to append.
+    writer: Option<File>,
+}
 
-/// Makes them, and opens them on this mount: one that lives with its metadata at first, and one that has objects.
-pub fn open(mnt: &Path, name: &str) -> Result<Growing> {
+/// Files that grow.
+pub struct Growing(Vec<Log>);
+
+/// Who appends.
+#[derive(Clone, Copy)]
+pub enum By<'a> {
+    /// Mounts, one after the other, through descriptors that are opened for that.
+    Mounts(&'a [&'a Path]),
+    /// Another mount, and the readers' one through a descriptor of before. These may be told late of the other's appends.
+    Before(&'a Path),
+}
+
+/// Makes them, and opens them on this mount: one that lives with its metadata at first, and one that has objects. `writes`: also to
+/// append.
+pub fn open(mnt: &Path, name: &str, writes: bool) -> Result<Growing> {
     let one = |length: u64| -> Result<_> {
-        let (name, path) = (format!("{name}-{length}"), mnt.join(format!("{name}-{length}")));
+        let path = mnt.join(format!("{name}-{length}"));
         std::fs::write(&path, (0..length).map(byte).collect::<Vec<u8>>())?;
         let files = (0..READERS).map(|_| File::open(&path)).collect::<std::io::Result<_>>()?;
-        Ok((name, files))
+        let writer = || File::options().append(true).open(&path);
+        let writer = writes.then(writer).transpose()?;
+        Ok(Log { path, readers: files, writer })
     };
     Ok(Growing([100, 200_000].into_iter().map(one).collect::<Result<_>>()?))
 }
@@ -43,6 +64,8 @@ struct Looks {
     appended: AtomicU64,
     end: AtomicBool,
     looks: AtomicU64,
+    /// All that was appended is shown at once.
+    at_once: bool,
 }
 
 impl Looks {
@@ -53,36 +76,56 @@ impl Looks {
             let from = least - (random.index(WINDOW) as u64).min(least);
             if random.below(4) == 0 {
                 let length = file.metadata()?.len();
-                ensure!(length >= least, "{length} bytes long, {least} were there before");
+                ensure!(
+                    !self.at_once || length >= least,
+                    "{length} bytes long, {least} were there before"
+                );
             }
             let n = file.read_at(&mut back, from)?;
             let odd = (from..).zip(&back[..n]).find(|(at, b)| **b != byte(*at));
             ensure!(odd.is_none(), "offset and byte {odd:?}, {least} were there before");
             let seen = from + n as u64;
-            ensure!(seen >= least, "{seen} bytes are shown, {least} were there before");
+            ensure!(
+                !self.at_once || seen >= least,
+                "{seen} bytes are shown, {least} were there before"
+            );
             self.looks.fetch_add(1, SeqCst);
         }
         Ok(())
     }
 }
 
-/// They are appended to by other mounts than the readers', or by that, too: each of these in turn.
-pub fn grow(files: &Growing, by: &[&Path], seed: u64, time: Duration) -> Result<()> {
-    for (name, readers) in &files.0 {
+/// They are appended to, by all of these in turn.
+pub fn grow(files: &Growing, by: By, seed: u64, time: Duration) -> Result<()> {
+    for log in &files.0 {
+        let name = log.path.file_name().context("no name")?;
         let open = |mnt: &&Path| File::options().append(true).open(mnt.join(name));
-        let logs = by.iter().map(open).collect::<std::io::Result<_>>()?;
-        one(logs, readers, seed, time).with_context(|| name.clone())?;
+        let writers = match by {
+            By::Mounts(mounts) => mounts.iter().map(open).collect::<std::io::Result<_>>()?,
+            By::Before(other) => {
+                let own = log.writer.as_ref().context("not open to append")?;
+                vec![own.try_clone()?, open(&other)?]
+            }
+        };
+        let at_once = matches!(by, By::Mounts(_));
+        one(log, writers, at_once, (seed, time)).with_context(|| log.path.display().to_string())?;
     }
     Ok(())
 }
 
-fn one(mut logs: Vec<File>, readers: &[File], seed: u64, time: Duration) -> Result<()> {
+fn one(
+    Log { path, readers, .. }: &Log,
+    mut logs: Vec<File>,
+    at_once: bool,
+    (seed, time): (u64, Duration),
+) -> Result<()> {
     let mut random = Random::new(seed);
     let mut length = logs[0].metadata()?.len();
     let looks = Looks {
         appended: AtomicU64::new(length),
         end: AtomicBool::new(false),
         looks: AtomicU64::new(0),
+        at_once,
     };
     std::thread::scope(|scope| {
         let looks = &looks;
@@ -97,6 +140,8 @@ fn one(mut logs: Vec<File>, readers: &[File], seed: u64, time: Duration) -> Resu
                 log.write_all(&(length..length + record).map(byte).collect::<Vec<u8>>())?;
                 length += record;
                 looks.appended.store(length, SeqCst);
+                // Others come and go.
+                drop(File::open(path)?);
                 std::thread::sleep(Duration::from_micros(random.below(PAUSE)));
             }
             Ok(())

@@ -1,5 +1,6 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
+use super::grows::{By, Growing};
 use super::{believed, grows, kept, kept_changes};
 use crate::cx::Cx;
 use crate::fs::same;
@@ -27,7 +28,8 @@ fn run(cx: &Cx) -> Result<()> {
     let mut cluster = Cluster::new(cx, "cluster", Transport::Unix, 2)?;
     let a = cluster.mount("a")?;
     let kept = kept::open(&a, "before")?;
-    let grown = grows::open(&a, "growing-before")?;
+    let grown = grows::open(&a, "growing-before", false)?;
+    let appended = grows::open(&a, "appended-before", true)?;
     let b = cluster.mount("b")?;
     let (time, times) = (Duration::from_secs(cx.size(3, 1)), cx.size(600, 100));
     cx.case("opened before the other came, and read", || kept::read(&kept, &b, time));
@@ -35,13 +37,17 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened before the other came, and locked", || kept::locked(&kept, &b, times));
     cx.case("opened before the other came, and listed", || kept::listed(&kept, &b, times / 2));
     drop(kept);
-    let grow = |files: &grows::Growing, by: &[&Path]| grows::grow(files, by, cx.seed(), time);
-    cx.case("opened before the other came, and growing", || grow(&grown, &[&b]));
-    cx.case("opened before the other came, and growing by both", || grow(&grown, &[&a, &b]));
-    drop(grown);
-    let grown = grows::open(&a, "growing")?;
-    cx.case("opened among others, and growing", || grow(&grown, &[&b]));
-    cx.case("opened among others, and growing by both", || grow(&grown, &[&a, &b]));
+    let grow = |files: &Growing, by: By| grows::grow(files, by, cx.seed(), time);
+    let before = || grow(&appended, By::Before(&b));
+    cx.case("opened before the other came, and growing", || grow(&grown, By::Mounts(&[&b])));
+    cx.case("opened before the other came, and growing by both", || {
+        grow(&grown, By::Mounts(&[&a, &b]))
+    });
+    cx.case("opened before the other came, also to append, and growing by both", before);
+    drop((grown, appended));
+    let grown = grows::open(&a, "growing", false)?;
+    cx.case("opened among others, and growing", || grow(&grown, By::Mounts(&[&b])));
+    cx.case("opened among others, and growing by both", || grow(&grown, By::Mounts(&[&a, &b])));
     drop(grown);
     let kept = kept::open(&a, "among")?;
     cx.case("opened among others, and read", || kept::read(&kept, &b, time));
