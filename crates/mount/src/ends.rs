@@ -234,8 +234,9 @@ impl Ends {
     }
 
     /// Tells the kernel that a file is so long, or (unless it `stores`) only makes sure that it has no zeros behind the end that
-    /// it knows. Not from a handler: this waits for reads that are under way.
-    pub fn raise(&self, notifier: &Notifier, (node, size): (u64, u64), stores: bool) {
+    /// it knows. What is stored is as if it was read: `stores` makes sure that it is dropped when others write it.
+    /// Not from a handler: this waits for reads that are under way.
+    pub fn raise(&self, notifier: &Notifier, (node, size): (u64, u64), stores: impl Fn() -> bool) {
         let Some(end) = self.find(node) else { return };
         let _turn = end.turn.lock();
         for _ in 0..TRIES {
@@ -244,7 +245,8 @@ impl Ends {
                 return;
             }
             let drops = end.drops.load(SeqCst);
-            let tail = if stores { end.tail(size) } else { None };
+            // In this order: what it rests on goes first, then pages are dropped.
+            let tail = if stores() { end.tail(size) } else { None };
             let _storing = end.storing.lock();
             if end.drops.load(SeqCst) != drops {
                 continue;

@@ -36,6 +36,13 @@ impl Caches {
         !self.handles.writes_through_pages(self.fid(node))
     }
 
+    /// Notes that the kernel has pages of a file, as for who reads them; whether they are dropped in time.
+    fn will_drop(&self, node: u64) -> bool {
+        let fid = self.fid(node);
+        self.pages.keep(node);
+        self.client.vouches_for_data(fid) || self.client.watch(fid)
+    }
+
     /// Answers with attributes of a node that is so long, once the kernel cannot show zeros behind the end it knew.
     /// `answer` hears whether that took time: then the kernel gets none for them, because they were not asked for just now.
     pub fn answer_size<T: Send + 'static>(
@@ -48,9 +55,10 @@ impl Caches {
             return answer(self, reply, false);
         };
         let late = move |caches: &Arc<Caches>, reply: Reply<T>| answer(caches, reply, true);
-        let stores = self.stores(node);
-        let raise =
-            move |ends: &Ends, notifier: &Notifier| ends.raise(notifier, (node, size), stores);
+        let of = Arc::clone(self);
+        let raise = move |ends: &Ends, notifier: &Notifier| {
+            ends.raise(notifier, (node, size), || of.stores(node) && of.will_drop(node));
+        };
         self.answer_after(&self.pages.ends.raising, reply, late, raise);
     }
 

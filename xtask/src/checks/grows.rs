@@ -59,6 +59,29 @@ pub fn open(mnt: &Path, name: &str, writes: bool) -> Result<Growing> {
     Ok(Growing([100, 200_000].into_iter().map(one).collect::<Result<_>>()?))
 }
 
+/// What was just appended is written over by another mount: who has looked at it sees that.
+pub fn rewritten(mnt: &Path, other: &Path, times: u64) -> Result<()> {
+    let name = "rewritten";
+    std::fs::write(other.join(name), "first")?;
+    let reader = File::open(mnt.join(name))?;
+    let log = File::options().read(true).write(true).open(other.join(name))?;
+    let mut length = log.metadata()?.len();
+    let mut back = [0; 64];
+    for n in 0..times {
+        let at = length;
+        for bytes in [n.to_le_bytes(), (!n).to_le_bytes()] {
+            log.write_all_at(&bytes, at)?;
+            // The second look finds what the first has brought.
+            for _ in 0..2 {
+                let read = reader.read_at(&mut back, at)?;
+                ensure!(back[..read] == bytes, "{:?}, not {bytes:?}, at {at}", &back[..read]);
+            }
+        }
+        length += 8;
+    }
+    Ok(())
+}
+
 struct Looks {
     /// The end of what was appended.
     appended: AtomicU64,

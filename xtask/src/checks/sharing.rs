@@ -49,6 +49,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("opened among others, and growing", || grow(&grown, By::Mounts(&[&b])));
     cx.case("opened among others, and growing by both", || grow(&grown, By::Mounts(&[&a, &b])));
     drop(grown);
+    cx.case("appended, looked at and written over", || grows::rewritten(&a, &b, times));
     let kept = kept::open(&a, "among")?;
     cx.case("opened among others, and read", || kept::read(&kept, &b, time));
     cx.case("opened among others, and written", || kept::written(&kept, &b, time));
