@@ -233,8 +233,17 @@ impl Ends {
         }
     }
 
-    /// Tells the kernel that a file is so long, or (unless it `stores`) only makes sure that it has no zeros behind the end that
-    /// it knows. What is stored is as if it was read: `stores` makes sure that it is dropped when others write it.
+    /// Makes sure that the kernel has no zeros behind the end that it knows of a file that is so long; with what it is told then it
+    /// moves that itself, if no page is dropped meanwhile. Not from a handler; waits for no server.
+    pub fn fill(&self, notifier: &Notifier, (node, size): (u64, u64)) {
+        let Some(end) = self.find(node) else { return };
+        let _storing = end.storing.lock();
+        if let Err(error) = end.show(notifier, node, size, None) {
+            tracing::debug!(node, size, %error, "cannot drop pages behind an end");
+        }
+    }
+
+    /// As [`Ends::fill`], and tells the kernel of the end, unless nothing `stores`. What is stored is as if it was read: `stores` makes sure that it is dropped when others write it.
     /// Not from a handler: this waits for reads that are under way.
     pub fn raise(&self, notifier: &Notifier, (node, size): (u64, u64), stores: impl Fn() -> bool) {
         let Some(end) = self.find(node) else { return };

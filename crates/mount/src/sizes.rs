@@ -55,6 +55,11 @@ impl Caches {
             return answer(self, reply, false);
         };
         let late = move |caches: &Arc<Caches>, reply: Reply<T>| answer(caches, reply, true);
+        // Where those who ask servers wait for one that is away, files of others need not.
+        if !self.stores(node) || self.pages.ends.raising.are_busy() {
+            let fill = move |ends: &Ends, notifier: &Notifier| ends.fill(notifier, (node, size));
+            return self.answer_after(&self.pages.ends.dropping, reply, late, fill);
+        }
         let of = Arc::clone(self);
         let raise = move |ends: &Ends, notifier: &Notifier| {
             ends.raise(notifier, (node, size), || of.stores(node) && of.will_drop(node));

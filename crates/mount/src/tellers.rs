@@ -34,6 +34,12 @@ struct Shared {
 pub struct Tellers(Arc<Shared>);
 
 impl Tellers {
+    /// Whether what comes now would wait for a thread.
+    pub fn are_busy(&self) -> bool {
+        let state = self.0.state.lock();
+        state.threads >= MAX && state.idle <= state.queue.len()
+    }
+
     /// Runs it by a thread of its own, or one that has nothing to do.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
@@ -108,6 +114,7 @@ mod tests {
                 left.fetch_sub(1, SeqCst);
             });
         }
+        assert!(tellers.are_busy());
         barrier.wait();
         let begun = Instant::now();
         while left.load(SeqCst) > 0 {
@@ -115,5 +122,9 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(seen.lock().len(), MAX);
+        while tellers.are_busy() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "they have nothing to do");
+            std::thread::yield_now();
+        }
     }
 }
