@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -90,6 +91,9 @@ pub enum Whence {
     Hole,
 }
 
+/// How long writes fail after one found no room, unless fsync or close tells of it before. Then it is tried again.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
 /// The handle of a file that the MDT does not know to be open; it gives none that is 0.
 pub(crate) const HERE: u64 = 0;
 
@@ -163,11 +167,15 @@ impl OpenFile {
     /// system. It is not forgiven with that: fsync and close tell it, too, since what was lost had been answered.
     fn refuses(&self) -> Result<(), Errno> {
         let st = self.inode.st.lock();
-        let refused = self.refused.swap(st.failures, SeqCst);
+        if self.told.load(SeqCst) == st.failures {
+            return Ok(());
+        }
+        let first = self.refused.swap(st.failures, SeqCst) != st.failures;
+        // The kernel cuts a long write into pieces, and tells how many were taken instead of the error of a later one: the
+        // next write must fail, too.
+        let lately = st.failed_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
         match st.failure {
-            Some(e @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) if refused != st.failures => {
-                Err(e)
-            }
+            Some(e @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) if first || lately => Err(e),
             _ => Ok(()),
         }
     }

@@ -152,6 +152,8 @@ pub(crate) struct State {
     pub(crate) blocks: Vec<Option<u64>>,
     /// Counts failures; open files remember which they told.
     pub(crate) failures: u64,
+    /// When the last one was.
+    pub(crate) failed_at: Option<Instant>,
     pub(crate) failure: Option<Errno>,
     /// When the oldest dirty byte came, in ticks of the client.
     pub(crate) dirty_since: Option<u64>,
@@ -239,6 +241,7 @@ impl Inode {
             next_id: 1,
             blocks: Vec::new(),
             failures: 0,
+            failed_at: None,
             failure: None,
             dirty_since: None,
             unstable_since: None,
@@ -548,6 +551,7 @@ impl State {
     pub(crate) fn fail(&mut self, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);
+        self.failed_at = Some(Instant::now());
     }
 
     /// Bytes that must be sent again: back to dirty, under whatever is newer.
