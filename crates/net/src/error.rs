@@ -3,6 +3,7 @@
 //! Role: one error for all of this crate, cheap to clone because one loss fails many requests.
 
 use proto::Errno;
+use proto::frame::FrameError;
 use std::time::Duration;
 
 /// Why a call or a connection failed. A status the service answered with is not an error of the
@@ -32,12 +33,30 @@ pub enum NetError {
     /// The peer broke the protocol.
     #[error("protocol violation: {0}")]
     Protocol(String),
+    /// The peer is of another release, whose frames this one does not read.
+    #[error(
+        "the other side speaks wire version {theirs}, this program {}: the same release of Pinstripe is needed on both",
+        proto::WIRE_VERSION
+    )]
+    Version {
+        /// What its frames begin with.
+        theirs: u8,
+    },
     /// This session or server was closed from this side.
     #[error("the session is closed")]
     Shutdown,
     /// A limit is reached; try again later.
     #[error("too many requests are waiting")]
     Busy,
+}
+
+impl From<FrameError> for NetError {
+    fn from(e: FrameError) -> NetError {
+        match e {
+            FrameError::Version(theirs) => NetError::Version { theirs },
+            other => NetError::Protocol(other.to_string()),
+        }
+    }
 }
 
 impl NetError {
@@ -49,6 +68,11 @@ impl NetError {
         }
     }
 
+    /// Whether the peer's bytes are not what this side expects.
+    pub(crate) fn is_bad_frame(&self) -> bool {
+        matches!(self, NetError::Protocol(_) | NetError::Version { .. })
+    }
+
     /// What an application sees.
     pub fn errno(&self) -> Errno {
         match self {
@@ -56,7 +80,7 @@ impl NetError {
             NetError::Evicted { .. } => Errno::ESTALE,
             NetError::Lost(_) => Errno::ECONNRESET,
             NetError::Timeout { .. } => Errno::ETIMEDOUT,
-            NetError::Protocol(_) => Errno::EPROTO,
+            NetError::Protocol(_) | NetError::Version { .. } => Errno::EPROTO,
             NetError::Shutdown => Errno::ESHUTDOWN,
             NetError::Busy => Errno::EAGAIN,
         }

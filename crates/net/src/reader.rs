@@ -101,7 +101,7 @@ impl FrameReader {
         if self.have < HEADER_LEN {
             return Ok(rest);
         }
-        let header = *Header::parse(&self.head).map_err(|e| NetError::Protocol(e.to_string()))?;
+        let header = *Header::parse(&self.head)?;
         let (body, bulk) = (header.body_len.get() as usize, header.bulk_len.get() as usize);
         if body > self.max_body || bulk > self.max_bulk {
             return Err(NetError::Protocol(format!(
@@ -132,7 +132,7 @@ impl FrameReader {
         let Some(payload) = self.payload.take_if(|p| p.missing() == 0) else { return Ok(()) };
         let mut bytes = payload.bytes.freeze();
         let body = bytes.split_to(payload.header.body_len.get() as usize);
-        payload.header.verify(&body).map_err(|e| NetError::Protocol(e.to_string()))?;
+        payload.header.verify(&body)?;
         on(payload.header, body, bytes)
     }
 }

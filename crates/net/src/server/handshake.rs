@@ -13,17 +13,21 @@ use crate::reader::FrameReader;
 use crate::socket::drive::{Peer, drive, read_one};
 use crate::socket::outbox::{MAX_QUEUED_BYTES, Outbox};
 use crate::socket::{ReadHalf, Stream};
-use proto::frame::Header;
+use proto::frame::{HEADER_LEN, Header};
 use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{Errno, Wire, ops};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 
 /// Largest body before a session exists.
 pub(crate) const MAX_SETUP_BODY: usize = 4096;
 /// Longest description and target name a client may give, in bytes.
 const MAX_NAME: usize = 512;
+
+/// How long a client of another wire version may take to read that.
+const STRANGER_WAIT: Duration = Duration::from_secs(1);
 
 /// Counts a connection where it is: being set up, then served.
 pub(crate) struct Gauge {
@@ -67,7 +71,7 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     let (session, shared) = match set_up {
         Ok(Ok(found)) => found,
         Ok(Err(e)) => {
-            if matches!(e, NetError::Protocol(_)) {
+            if e.is_bad_frame() {
                 up(&server.counters.bad_frames);
             }
             return server.log.warn(peer, &format!("no session: {e}"));
@@ -87,9 +91,9 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     let idle = server.options.idle_timeout;
     let mut served = Served { server, idle, sessions, outbox: outbox.clone() };
     let why = drive(&mut read, &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
-    if let NetError::Protocol(text) = &why {
+    if why.is_bad_frame() {
         up(&server.counters.bad_frames);
-        server.log.warn(peer, text);
+        server.log.warn(peer, &why.to_string());
     } else {
         tracing::debug!(peer, "{why}");
     }
@@ -182,7 +186,15 @@ async fn set_up(
     needs_key: bool,
 ) -> Result<SetUp, NetError> {
     let mut frames = FrameReader::new(MAX_SETUP_BODY, 0);
-    let connect = read_one(read, &mut frames).await?;
+    let connect = match read_one(read, &mut frames).await {
+        Ok(frame) => frame,
+        Err(e) => {
+            if let NetError::Version { .. } = e {
+                answer_stranger(read, outbox, &e).await;
+            }
+            return Err(e);
+        }
+    };
     if connect.header.opcode.get() != ops::session::CONNECT || connect.header.is_reply() {
         return Err(NetError::Protocol("the first message is not CONNECT".into()));
     }
@@ -223,6 +235,24 @@ async fn set_up(
         }
         Err(r) => refuse(server, outbox, &prove.header, r),
     }
+}
+
+/// Who greets in another wire version gets a frame of this one: its fourth byte tells which that is. What
+/// is still to be read is taken first, or the connection's end would overtake the answer.
+async fn answer_stranger(read: &mut ReadHalf, outbox: &Outbox, why: &NetError) {
+    let header = Header::request(ops::session::CONNECT, 0).reply(Errno::EPROTO.status());
+    put(outbox, header, why.to_string().into_bytes());
+    outbox.flush();
+    let rest = async {
+        let (mut taken, mut bytes) = (0, [0; 512]);
+        while taken < MAX_SETUP_BODY + HEADER_LEN {
+            match read.read(&mut bytes).await {
+                Ok(0) | Err(_) => return,
+                Ok(n) => taken += n,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(STRANGER_WAIT, rest).await;
 }
 
 pub(crate) fn read_hello(connect: &Frame) -> Result<Hello, Refusal> {

@@ -107,6 +107,40 @@ fn what_is_no_greeting_closes_the_connection() {
 }
 
 #[test]
+fn another_wire_version_is_named_to_both() {
+    let w = World::new(Kind::Tcp, quick());
+    let mut newer = connect_frame(&hello());
+    newer[3] = proto::WIRE_VERSION + 1;
+    let mut s = dial(&w);
+    s.write_all(&newer).unwrap();
+    // Read whole, although the server has not read all that was sent.
+    let (header, body) = read_frame(&mut s);
+    assert_eq!((header.version, header.status.get() != 0), (proto::WIRE_VERSION, true));
+    let text = String::from_utf8(body).unwrap();
+    let both = [proto::WIRE_VERSION + 1, proto::WIRE_VERSION].map(|v| format!("version {v}"));
+    assert!(text.contains(&both[0]) && text.contains("same release"), "{text}");
+    drop(s);
+    until("it is counted", || w.server.stats().bad_frames == 1);
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
+    let server = std::thread::spawn(move || {
+        let (mut s, _) = listener.accept().unwrap();
+        s.read_exact(&mut [0; 64]).unwrap();
+        let refusal = Header::request(ops::session::CONNECT, 0).reply(-71);
+        let mut bytes = encode_frame(refusal, b"no", &[]);
+        bytes[3] = proto::WIRE_VERSION + 1;
+        s.write_all(&bytes).unwrap();
+        // Until the client goes.
+        let _ = s.read_to_end(&mut Vec::new());
+    });
+    let e = Session::connect(&endpoint, options()).err().unwrap();
+    assert_eq!(e, NetError::Version { theirs: proto::WIRE_VERSION + 1 });
+    assert!(e.to_string().contains(&both[0]), "{e}");
+    server.join().unwrap();
+}
+
+#[test]
 fn a_session_that_breaks_the_rules_loses_its_connection() {
     let w = World::new(Kind::Tcp, ServerOptions { credits: 3, ..quick() });
     let good = w.connect(options());

@@ -50,7 +50,7 @@ pub fn connect(
             Err(e) => e,
         };
         let what = format!("cannot reach {} at {endpoint}: {e}", long_name(target));
-        if matches!(e, NetError::Refused(_) | NetError::Protocol(_)) {
+        if matches!(e, NetError::Refused(_) | NetError::Protocol(_) | NetError::Version { .. }) {
             return Err(Failure::run(what));
         }
         if Instant::now() + pause > end {
