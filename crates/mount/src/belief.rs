@@ -1,12 +1,13 @@
-//! Attributes the kernel may keep among several mounts: those under a lease.
+//! What the kernel may keep among several mounts: attributes under a lease, and the names of directories.
 //!
 //! Role: gives them their time, and takes it back when the lease goes. A time goes only with answers that
 //! the kernel drops when it was told meanwhile to forget the inode's attributes: those to GETATTR,
 //! STATX, LOOKUP and READDIRPLUS. The answers to SETATTR, CREATE, MKNOD, MKDIR, SYMLINK, LINK and TMPFILE it
-//! takes as they are. Names get no time: the kernel takes that of a look-up as it is, to forget a name
-//! takes its directory's lock, which may be held by who waits for this very call-back, and to forget
-//! all names unhashes those in use.
-//! Order: a node is noted as believed, then the lease is asked for, then the kernel is told; who takes
+//! takes as they are. Where a directory is stands under the lease on its attributes, too, which whoever moves or
+//! removes it changes; so its name gets the same time, and is taken back by [`crate::names`]. Other names
+//! get none: to forget one takes its directory's lock, which may be held by who waits for this very call-back.
+//! That is rare for the parent of a directory, and common for a directory that several remove files from.
+//! Order: a node is noted as believed, and its name, then the lease is asked for, then the kernel is told; who takes
 //! the lease away does so before it looks at the note. A name may be found for an inode that the
 //! kernel does not hold yet, and then there is nothing to forget: whoever takes the lease away waits a
 //! moment until there is. That it was held and has been dropped since the question, the kernel sees
@@ -62,6 +63,22 @@ impl Caches {
             return Duration::ZERO;
         }
         time(&self.nodes, self.node(a.fid), asked, || self.client.vouches(a))
+    }
+
+    /// How long the name of a directory may be kept by the kernel, whose attributes are given this time: the lease on
+    /// them stands for where it is, too. `again`: as in [`crate::nodes::Nodes::named`].
+    pub fn name_ttl(&self, a: &Attr, name: (u64, &[u8]), again: bool, attr: Duration) -> Duration {
+        let node = self.node(a.fid);
+        let kept = || !matches!(name.1, b"." | b"..") && self.keeps_leased_names();
+        if attr.is_zero() || !a.is_dir() || !kept() || !self.nodes.may_keep(node, again) {
+            return Duration::ZERO;
+        }
+        if !self.nodes.named(node, name, again) {
+            return Duration::ZERO;
+        }
+        // After the note: whoever takes the lease away now finds it.
+        let left = self.client.vouches(a).map(|left| left.saturating_sub(MARGIN));
+        left.unwrap_or_default().min(attr)
     }
 
     /// Attributes of an inode changed by a request that the kernel does not count as a change when it

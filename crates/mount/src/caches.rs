@@ -46,7 +46,7 @@ pub struct Caches {
     /// What the kernel was told of.
     pub nodes: Arc<Nodes>,
     notifier: OnceLock<Notifier>,
-    expiry: OnceLock<Expiry>,
+    expiry: OnceLock<Arc<Expiry>>,
     times_names: AtomicBool,
     flags: Vec<Mutex<Shard>>,
     root: Fid,
@@ -85,7 +85,7 @@ impl Caches {
     pub fn attach(&self, notifier: Notifier, minor: u32, device: Device) {
         self.times_names.store(belief::by_name(minor), Relaxed);
         let expiry = Expiry::new(notifier.clone(), device, minor);
-        let _ = self.expiry.set(expiry);
+        let _ = self.expiry.set(Arc::new(expiry));
         // Set once per mount; a second one would be a second mount of the same caches.
         let _ = self.notifier.set(notifier);
     }
@@ -97,6 +97,11 @@ impl Caches {
     /// Whether attributes that are told beside a name may be kept under a lease.
     pub(crate) fn times_names(&self) -> bool {
         self.times_names.load(Relaxed)
+    }
+
+    /// Whether names may be kept for the sake of a lease that is called back by itself.
+    pub(crate) fn keeps_leased_names(&self) -> bool {
+        self.expiry.get().is_some_and(|expiry| expiry.is_calm())
     }
 
     /// To be taken before the call whose result may be cached.
@@ -192,6 +197,16 @@ impl Caches {
         }
     }
 
+    /// Names that rest on leases are asked for again soon: nobody waits for it, as their time is limited, too.
+    fn doubt_names(&self, of: Vec<u64>) {
+        let Some(expiry) = self.expiry.get().cloned().filter(|_| !of.is_empty()) else { return };
+        let nodes = Arc::clone(&self.nodes);
+        let doubt = move || expiry.doubt_leading(&nodes, of.into_iter());
+        if let Err(error) = std::thread::Builder::new().name("doubt".into()).spawn(doubt) {
+            tracing::warn!(%error, "names are kept until their time has passed");
+        }
+    }
+
     /// What the kernel knows of a name is asked for again. It is not dropped: what is mounted there would go.
     pub fn drop_name(&self, parent: u64, name: &std::ffi::OsStr) {
         if let Some(n) = self.notifier.get() {
@@ -262,8 +277,11 @@ impl Listener for Caches {
             // An owner's writes wait for nobody.
             self.drop_pages(lease.fid, lease.bits & LS_WRITE == 0);
         }
-        let attrs = leases.iter().filter(|l| l.bits & LS_ATTR != 0).map(|l| self.node(l.fid));
-        self.drop_attributes(attrs.filter(|node| self.nodes.is_believed(*node)));
+        let attrs = || leases.iter().filter(|l| l.bits & LS_ATTR != 0).map(|l| self.node(l.fid));
+        self.drop_attributes(attrs().filter(|node| self.nodes.is_believed(*node)));
+        if let Some(expiry) = self.expiry.get() {
+            expiry.drop_leading(&self.nodes, attrs());
+        }
     }
 
     fn written(&self, fid: Fid) {
@@ -277,7 +295,9 @@ impl Listener for Caches {
     }
 
     fn doubted(&self) {
-        self.drop_attributes(self.nodes.believed());
+        let believed = self.nodes.believed();
+        self.doubt_names(believed.clone());
+        self.drop_attributes(believed);
         self.pages.doubt_kept();
     }
 

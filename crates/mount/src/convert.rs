@@ -77,35 +77,57 @@ pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
 /// A name: of which directory's node, and how it is called.
 pub type Name<'a> = (u64, &'a OsStr);
 
+/// How the kernel hears of a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It looks it up: nobody holds the directory's lock if it knows the name already.
+    Asked,
+    /// It lists the directory, or changed something there.
+    Locked,
+}
+
 /// A node whose name was looked up; the kernel now knows it once more.
 pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry {
-    let entry = tell(caches, a, mark, Some(name), true);
-    Entry { attr_ttl: caches.attr_ttl(a, Asked::ByName, mark), ..entry }
+    named(caches, a, mark, name, How::Asked)
 }
 
 /// A node whose directory was listed; the kernel now knows it once more.
 pub fn listed(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry {
-    let entry = tell(caches, a, mark, Some(name), false);
-    Entry { attr_ttl: caches.attr_ttl(a, Asked::ByName, mark), ..entry }
+    named(caches, a, mark, name, How::Locked)
+}
+
+fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> Entry {
+    let (entry, known) = tell(caches, a, mark, Some(name), how);
+    let attr_ttl = caches.attr_ttl(a, Asked::ByName, mark);
+    let again = known && how == How::Asked;
+    let name_ttl = caches.name_ttl(a, (name.0, name.1.as_bytes()), again, attr_ttl);
+    Entry { entry_ttl: entry.entry_ttl.max(name_ttl), attr_ttl, ..entry }
 }
 
 /// A node after a change, which may have given it a name; the kernel now knows it once more.
 pub fn entry(caches: &Caches, a: &proto::Attr, mark: Mark, name: Option<Name>) -> Entry {
-    tell(caches, a, mark, name, false)
+    tell(caches, a, mark, name, How::Locked).0
 }
 
-/// `asked`: nobody holds the directory's lock if the kernel knows the name already.
-fn tell(caches: &Caches, a: &proto::Attr, mark: Mark, name: Option<Name>, asked: bool) -> Entry {
+/// Also whether the kernel knew the node.
+fn tell(
+    caches: &Caches,
+    a: &proto::Attr,
+    mark: Mark,
+    name: Option<Name>,
+    how: How,
+) -> (Entry, bool) {
     let node = caches.node(a.fid);
     let known = caches.nodes.told(node, a.kind());
     caches.nodes.seen(node, a);
     caches.learn(a, mark);
     if let Some((parent, name)) = name.filter(|_| caches.valid(mark)) {
-        caches.nodes.named(node, (parent, name.as_bytes()), known && asked);
+        caches.nodes.named(node, (parent, name.as_bytes()), known && how == How::Asked);
     }
     // After the note: whoever takes the lease away now finds it.
     let ttl = caches.ttl(mark);
-    Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr: attr(caches, a) }
+    let attr = attr(caches, a);
+    (Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr }, known)
 }
 
 /// An absent name; without a lease it is not worth remembering.

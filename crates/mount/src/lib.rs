@@ -5,7 +5,7 @@
 //! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
-//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `below` (what is mounted below),
+//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `rest` (when a name may be kept among others), `below` (what is mounted below),
 //! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
@@ -23,6 +23,7 @@ mod locks;
 mod names;
 mod nodes;
 mod pages;
+mod rest;
 mod retries;
 mod sizes;
 mod tellers;

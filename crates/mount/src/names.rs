@@ -1,6 +1,7 @@
 //! Names the kernel keeps, and how they are taken back from it.
 //!
-//! Role: names go with a time under the SOLE lease, and when it goes the kernel can be told so in two ways. A
+//! Role: names go with a time under the SOLE lease, those of directories also under the lease on the directory
+//! ([`crate::belief`]), and when it goes the kernel can be told so in two ways. A
 //! new epoch drops all at once and waits for nobody, but takes names in use out of the tree: what is
 //! mounted below them vanishes, and what is open or a working directory is shown as deleted. A name
 //! that expires is looked up by its next use, and stays if it leads where it led. For that each must be known,
@@ -43,12 +44,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The same where nothing is: only what is in use is shown as deleted then.
 const BRIEFLY: Duration = Duration::from_millis(200);
 
+/// Pause between two looks whether the thread before has ended.
+const LOOK: Duration = Duration::from_millis(1);
+/// After names that were called back did not expire in time, none are kept among others for this long: a new epoch
+/// must stay rare.
+const CALM: Duration = Duration::from_secs(600);
+
 /// First minor versions of the protocol whose kernels let a name expire, and have epochs.
 const LETS_EXPIRE: u32 = 38;
 const HAS_EPOCHS: u32 = 44;
 
 /// A name the kernel was told with a time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Name {
     parent: u64,
     name: Box<[u8]>,
@@ -87,6 +94,15 @@ impl Tally {
         self.missing.store(true, SeqCst);
     }
 
+    /// Some names are taken from now on.
+    pub fn begin_some(&self) {
+        self.expiring.store(true, SeqCst);
+    }
+
+    fn is_missing(&self) -> bool {
+        self.missing.load(SeqCst)
+    }
+
     /// Names are taken from now on; whether some were missing.
     pub fn begin(&self) -> bool {
         self.expiring.store(true, SeqCst);
@@ -117,6 +133,15 @@ impl Tally {
     }
 }
 
+/// What became of a name that was to be noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    New,
+    Known,
+    /// There is no room for it.
+    Missed,
+}
+
 /// The names of one node, and those it is known not to have.
 #[derive(Default)]
 pub struct Names {
@@ -131,27 +156,30 @@ struct Absent {
 }
 
 impl Names {
-    /// A name leads to the node; whether that is new.
+    /// A name leads to the node.
     pub fn add(
         &mut self,
         tally: &Tally,
         (parent, name): (u64, &[u8]),
         again: Option<Duration>,
-    ) -> bool {
+    ) -> Added {
         if let Some(at) = self.find(parent, name) {
             self.list[at].again = self.list[at].again.max(again);
-            return false;
+            return Added::Known;
         }
         if self.list.len() >= MAX_LINKS {
             tally.missed();
-        } else if tally.room(name) {
-            if self.list.is_empty() {
-                // Few have more than one.
-                self.list.reserve_exact(1);
-            }
-            self.list.push(Name { parent, name: name.into(), again });
+            return Added::Missed;
         }
-        true
+        if !tally.room(name) {
+            return Added::Missed;
+        }
+        if self.list.is_empty() {
+            // Few have more than one.
+            self.list.reserve_exact(1);
+        }
+        self.list.push(Name { parent, name: name.into(), again });
+        Added::New
     }
 
     /// A name does not lead to the node any more; when it was told again, if it was noted.
@@ -186,12 +214,22 @@ impl Names {
 
     /// Moves all to `to`.
     pub fn take(&mut self, node: u64, tally: &Tally, to: &mut Vec<Name>) {
-        let began = to.len();
+        self.take_leading(tally, to);
+        let absent = self.absent.take().map(|absent| absent.names).unwrap_or_default();
+        absent.iter().for_each(|name| tally.free(name));
+        to.extend(absent.into_iter().map(|name| Name { parent: node, name, again: None }));
+    }
+
+    /// Those that lead here.
+    pub fn leading(&self) -> &[Name] {
+        &self.list
+    }
+
+    /// Moves those that lead here to `to`.
+    pub fn take_leading(&mut self, tally: &Tally, to: &mut Vec<Name>) {
+        self.list.iter().for_each(|name| tally.free(&name.name));
         to.append(&mut self.list);
         self.list = Vec::new();
-        let absent = self.absent.take().map(|absent| absent.names).unwrap_or_default();
-        to.extend(absent.into_iter().map(|name| Name { parent: node, name, again: None }));
-        to[began..].iter().for_each(|name| tally.free(&name.name));
     }
 
     /// The kernel has forgotten the node, and with it its names.
@@ -201,11 +239,18 @@ impl Names {
     }
 }
 
+/// For how long some of the names may still be on their way to the kernel.
+fn on_their_way(names: &[Name], now: Duration) -> Option<Duration> {
+    names.iter().filter_map(|n| (n.again? + ON_ITS_WAY).checked_sub(now)).max()
+}
+
 /// Names on their way out.
 struct Expiring {
     nodes: Arc<Nodes>,
     notifier: Notifier,
     names: Vec<Name>,
+    /// Others than these are missing.
+    missing: bool,
     /// Nobody waits any more.
     given_up: Arc<AtomicBool>,
 }
@@ -214,8 +259,7 @@ impl Expiring {
     /// Whether all have expired for good.
     fn all(&self) -> bool {
         let now = self.nodes.clock();
-        let left = |n: &Name| (n.again? + ON_ITS_WAY).checked_sub(now);
-        let left: Option<Duration> = self.names.iter().filter_map(left).max();
+        let left = on_their_way(&self.names, now);
         if !self.names.iter().all(|name| self.one(name)) || !self.those_moved() {
             return false;
         }
@@ -230,7 +274,7 @@ impl Expiring {
         loop {
             let moved = std::mem::take(&mut *self.nodes.tally.moved.lock());
             if moved.is_empty() {
-                return !self.nodes.tally.missing.load(SeqCst);
+                return self.missing || !self.nodes.tally.is_missing();
             }
             if !moved.iter().all(|name| self.one(name)) {
                 return false;
@@ -262,6 +306,8 @@ pub struct Expiry {
     busy: Arc<AtomicBool>,
     /// The same of one that looks for what is mounted below.
     looks: Arc<AtomicBool>,
+    /// When names that were called back one by one did not expire in time.
+    shaken: Mutex<Option<Instant>>,
 }
 
 /// Ends the business of the thread.
@@ -278,7 +324,8 @@ impl Expiry {
     pub fn new(notifier: Notifier, device: Device, minor: u32) -> Expiry {
         let (epochs, expires) = (minor >= HAS_EPOCHS, minor >= LETS_EXPIRE);
         let (turn, busy, looks) = (Mutex::new(()), Arc::default(), Arc::default());
-        Expiry { notifier, device, epochs, expires, turn, busy, looks }
+        let shaken = Mutex::default();
+        Expiry { notifier, device, epochs, expires, turn, busy, looks, shaken }
     }
 
     /// The kernel believes none of its names any more when this returns.
@@ -286,7 +333,11 @@ impl Expiry {
         let _turn = self.turn.lock();
         let (names, missing) = nodes.take_names();
         let (count, begun) = (names.len(), Instant::now());
-        let expired = self.expire(nodes, names, missing);
+        // Without epochs there is no other way.
+        let expired = match missing && self.epochs {
+            true => Err(true),
+            false => self.expire(nodes, names, BRIEFLY),
+        };
         nodes.tally.end();
         match expired {
             Ok(()) => tracing::debug!(count, took = ?begun.elapsed(), "the kernel's names expired"),
@@ -294,16 +345,63 @@ impl Expiry {
         }
     }
 
-    /// Lets names expire one by one; if that failed, whether something is, or may be, mounted below.
-    fn expire(&self, nodes: &Arc<Nodes>, names: Vec<Name>, missing: bool) -> Result<(), bool> {
-        // Without epochs there is no other way.
-        if !self.expires || (missing && self.epochs) || self.busy.swap(true, SeqCst) {
-            return Err(true);
+    /// The kernel does not believe the names that lead to these nodes any more when this returns.
+    pub fn drop_leading(&self, nodes: &Arc<Nodes>, to: impl Iterator<Item = u64>) {
+        let mut to = to.peekable();
+        if to.peek().is_none() {
+            return;
+        }
+        let _turn = self.turn.lock();
+        let names = nodes.take_names_of(to);
+        let (count, begun) = (names.len(), Instant::now());
+        let expired = self.expire_some(nodes, names);
+        nodes.tally.end();
+        if count > 0 {
+            tracing::debug!(count, took = ?begun.elapsed(), ok = expired.is_ok(), "names were called back");
+        }
+        if let Err(below) = expired {
+            *self.shaken.lock() = Some(Instant::now());
+            self.new_epoch(below);
+        }
+    }
+
+    /// The same as far as no lock is in the way, of who waits for a server that is lost.
+    pub fn doubt_leading(&self, nodes: &Arc<Nodes>, to: impl Iterator<Item = u64>) {
+        let _turn = self.turn.lock();
+        let names = nodes.names_of(to);
+        let count = names.len();
+        if self.expire_some(nodes, names).is_err() {
+            tracing::debug!(count, "names are kept until their time has passed");
+        }
+    }
+
+    fn expire_some(&self, nodes: &Arc<Nodes>, names: Vec<Name>) -> Result<(), bool> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let left = on_their_way(&names, nodes.clock()).unwrap_or_default();
+        self.expire(nodes, names, BRIEFLY + left)
+    }
+
+    /// Whether names may be kept that are called back one by one.
+    pub fn is_calm(&self) -> bool {
+        self.epochs && self.expires && self.shaken.lock().is_none_or(|at| at.elapsed() > CALM)
+    }
+
+    /// Lets names expire one by one, within a time; if that failed, whether something is, or may be, mounted below.
+    fn expire(&self, nodes: &Arc<Nodes>, names: Vec<Name>, within: Duration) -> Result<(), bool> {
+        let begun = Instant::now();
+        while !self.expires || self.busy.swap(true, SeqCst) {
+            if !self.expires || begun.elapsed() >= BRIEFLY {
+                return Err(true);
+            }
+            std::thread::sleep(LOOK);
         }
         let busy = Busy(Arc::clone(&self.busy));
         let given_up = Arc::<AtomicBool>::default();
+        let missing = nodes.tally.is_missing();
         let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
-        let expiring = Expiring { nodes, notifier, names, given_up: given_up.clone() };
+        let expiring = Expiring { nodes, notifier, names, missing, given_up: given_up.clone() };
         let (say, hear) = channel();
         let run = move || {
             let _busy = busy;
@@ -313,7 +411,7 @@ impl Expiry {
             tracing::warn!(%error, "no thread lets names expire");
             return Err(true);
         }
-        let expired = wait(&hear, || !self.epochs || self.is_below());
+        let expired = wait(&hear, within, || !self.epochs || self.is_below());
         given_up.store(true, Relaxed);
         expired
     }
@@ -348,9 +446,9 @@ impl Expiry {
 }
 
 /// Waits for the thread that lets names expire as long as is worth it; if in vain, what `below` says.
-fn wait(hear: &Receiver<bool>, below: impl FnOnce() -> bool) -> Result<(), bool> {
+fn wait(hear: &Receiver<bool>, within: Duration, below: impl FnOnce() -> bool) -> Result<(), bool> {
     let begun = Instant::now();
-    match hear.recv_timeout(BRIEFLY) {
+    match hear.recv_timeout(within) {
         Ok(true) => return Ok(()),
         Ok(false) | Err(RecvTimeoutError::Disconnected) => return Err(below()),
         Err(RecvTimeoutError::Timeout) => {}
@@ -380,9 +478,10 @@ mod tests {
     #[test]
     fn names_are_noted_once_and_taken_once() {
         let (mut names, tally) = (Names::default(), Tally::default());
-        assert!(names.add(&tally, (1, b"a"), None));
-        assert!(!names.add(&tally, (1, b"a"), Some(Duration::from_secs(1))));
-        assert!(names.add(&tally, (2, b"a"), None) && names.add(&tally, (1, b"b"), None));
+        assert_eq!(names.add(&tally, (1, b"a"), None), Added::New);
+        assert_eq!(names.add(&tally, (1, b"a"), Some(Duration::from_secs(1))), Added::Known);
+        assert_eq!(names.add(&tally, (2, b"a"), None), Added::New);
+        assert_eq!(names.add(&tally, (1, b"b"), None), Added::New);
         names.add_absent(&tally, b"x");
         names.add_absent(&tally, b"x");
         names.add_absent(&tally, b"y");
@@ -404,6 +503,7 @@ mod tests {
             assert!(!tally.missing.load(SeqCst));
             names.add(&tally, (1, n.to_string().as_bytes()), None);
         }
+        assert_eq!(names.add(&tally, (1, b"one more"), None), Added::Missed);
         assert!(tally.begin() && !tally.begin());
         assert_eq!(taken(&mut names, &tally).len(), MAX_LINKS);
         tally.bytes.store(MAX_BYTES - OVERHEAD, Relaxed);
@@ -435,17 +535,17 @@ mod tests {
     fn nobody_waits_without_a_bound_nor_asks_without_need() {
         let (say, hear) = channel();
         let begun = Instant::now();
-        assert_eq!(wait(&hear, || false), Err(false));
+        assert_eq!(wait(&hear, BRIEFLY, || false), Err(false));
         assert!(begun.elapsed() >= BRIEFLY);
         say.send(true).unwrap();
-        assert_eq!(wait(&hear, || unreachable!()), Ok(()));
-        assert_eq!(wait(&hear, || say.send(true).is_ok()), Ok(()), "late, but in time");
+        assert_eq!(wait(&hear, BRIEFLY, || unreachable!()), Ok(()));
+        assert_eq!(wait(&hear, BRIEFLY, || say.send(true).is_ok()), Ok(()), "late, but in time");
         say.send(false).unwrap();
-        assert_eq!(wait(&hear, || true), Err(true));
+        assert_eq!(wait(&hear, BRIEFLY, || true), Err(true));
         let begun = Instant::now();
-        assert_eq!(wait(&hear, || true), Err(true));
+        assert_eq!(wait(&hear, BRIEFLY, || true), Err(true));
         assert!(begun.elapsed() >= PATIENCE);
         drop(say);
-        assert_eq!(wait(&hear, || false), Err(false), "the thread has failed");
+        assert_eq!(wait(&hear, BRIEFLY, || false), Err(false), "the thread has failed");
     }
 }

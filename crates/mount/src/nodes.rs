@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use proto::{Attr, FileKind};
 use rustc_hash::FxHashMap as HashMap;
 
-use crate::names::{Name, Names, Tally};
+use crate::names::{Added, Name, Names, Tally};
+use crate::rest::Rest;
 
 const SHARDS: usize = 64;
-
 /// What is kept of one node.
 #[derive(Default)]
 struct Known {
@@ -38,6 +38,7 @@ struct Known {
     /// A file was opened to be read.
     opened: bool,
     names: Names,
+    rest: Rest,
 }
 
 /// Look-ups the kernel has not forgotten, by node.
@@ -70,7 +71,8 @@ impl Nodes {
     /// The kernel is told of a node once more; whether it knows it.
     pub fn told(&self, node: u64, kind: FileKind) -> bool {
         let mut shard = self.shard(node).lock();
-        let known = shard.entry(node).or_default();
+        let new = || Known { rest: Rest::new(self.clock()), ..Known::default() };
+        let known = shard.entry(node).or_insert_with(new);
         known.lookups += 1;
         let special = !matches!(kind, FileKind::File | FileKind::Dir | FileKind::Symlink);
         if special && !known.special {
@@ -99,16 +101,38 @@ impl Nodes {
     }
 
     /// The kernel may be told that a name leads to a node, and may keep that; `again`: it may have asked
-    /// about a name that it knows.
-    pub fn named(&self, node: u64, name: (u64, &[u8]), again: bool) {
+    /// about a name that it knows. Whether it is noted.
+    pub fn named(&self, node: u64, name: (u64, &[u8]), again: bool) -> bool {
         let again = again.then(|| self.clock());
         let mut shard = self.shard(node).lock();
         // Who tells of it has counted it.
-        let new = shard.get_mut(&node).is_some_and(|k| k.names.add(&self.tally, name, again));
+        let added = shard.get_mut(&node).map(|k| k.names.add(&self.tally, name, again));
         drop(shard);
+        let new = matches!(added, Some(Added::New | Added::Missed));
         if new && let Some(dir) = self.shard(name.0).lock().get_mut(&name.0) {
             dir.names.remove_absent(&self.tally, name.1);
         }
+        matches!(added, Some(Added::New | Added::Known))
+    }
+
+    /// Whether the name of a directory may be kept among others. `again`: as in [`Nodes::named`].
+    pub fn may_keep(&self, node: u64, again: bool) -> bool {
+        let now = self.clock();
+        self.shard(node).lock().get(&node).is_some_and(|known| known.rest.is_over(now, again))
+    }
+
+    /// Takes the names of some nodes, which were called back. From now on those that move are noted apart.
+    pub fn take_names_of(&self, nodes: impl Iterator<Item = u64>) -> Vec<Name> {
+        let (mut names, now) = (Vec::new(), self.clock());
+        self.tally.begin_some();
+        for node in nodes {
+            let mut shard = self.shard(node).lock();
+            let Some(known) = shard.get_mut(&node) else { continue };
+            // Also where nothing is taken: it is not only read.
+            known.rest.begin(now);
+            known.names.take_leading(&self.tally, &mut names);
+        }
+        names
     }
 
     /// The kernel may be told that a directory has no such name, and may keep that.
@@ -147,6 +171,15 @@ impl Nodes {
             }
         }
         (names, missing)
+    }
+
+    /// The names that lead to some nodes, which stay noted.
+    pub fn names_of(&self, nodes: impl Iterator<Item = u64>) -> Vec<Name> {
+        let of = |node: u64| {
+            let shard = self.shard(node).lock();
+            shard.get(&node).map(|known| known.names.leading().to_vec()).unwrap_or_default()
+        };
+        nodes.flat_map(of).collect()
     }
 
     /// Now, as times are noted here.
@@ -333,6 +366,23 @@ mod tests {
         assert_eq!(taken(&n), 1, "the absent one");
         n.absent((9, b"x"));
         assert!(n.take_names().1, "of a directory nobody was told of");
+    }
+
+    #[test]
+    fn names_that_are_called_back_are_taken_once_and_rest() {
+        let n = Nodes::new();
+        assert!(!n.may_keep(7, false), "the kernel does not know it");
+        for node in [7, 8] {
+            n.told(node, FileKind::Dir);
+            assert!(n.may_keep(node, false) && !n.may_keep(node, true));
+            assert!(n.named(node, (1, b"d"), false));
+        }
+        assert_eq!(n.names_of([7, 8, 9].into_iter()).len(), 2);
+        assert_eq!(n.take_names_of([7, 9].into_iter()).len(), 1);
+        assert!(!n.may_keep(7, false) && n.may_keep(8, false));
+        assert!(n.take_names_of([7].into_iter()).is_empty());
+        assert_eq!(n.names_of([7, 8].into_iter()).len(), 1);
+        assert_eq!(taken(&n), 1, "they stayed noted");
     }
 
     #[test]

@@ -30,19 +30,29 @@ pub fn stopped(mnt: &Path, other: &Path, pid: i32) -> Result<()> {
     let file = File::open(mnt.join("stopped"))?;
     let mut back = vec![0; bytes.len()];
     file.read_exact_at(&mut back, 0)?;
+    // The file comes back, too: closing it asks the mount.
+    let (read, _file) = while_stopped(pid, move || {
+        let read = file.read_exact_at(&mut back, 0);
+        (read.map(|()| back), file)
+    })?;
+    ensure!(read? == bytes, "other bytes");
+    Ok(())
+}
+
+/// What some work gives while the process of a mount is stopped; it must not wait for that.
+pub fn while_stopped<T: Send + 'static>(
+    pid: i32,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let pid = Pid::from_raw(pid).context("no process")?;
     kill_process(pid, Signal::STOP)?;
     let (done, outcome) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        let read = file.read_exact_at(&mut back, 0);
-        // Nobody waits any more if it came too late.
-        let _ = done.send(read.map(|()| back));
-    });
-    let read = outcome.recv_timeout(AT_ONCE);
+    // Nobody waits any more if it came too late.
+    let worker = std::thread::spawn(move || drop(done.send(work())));
+    let given = outcome.recv_timeout(AT_ONCE);
     kill_process(pid, Signal::CONT)?;
-    reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
-    ensure!(read.context("the read waits for the mount")?? == bytes, "other bytes");
-    Ok(())
+    worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))?;
+    given.context("it waits for the mount")
 }
 
 /// A program is read once, however often it runs; the other mount puts another one in its place.

@@ -1,7 +1,7 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
 use super::grows::{By, Growing};
-use super::{believed, grows, kept, kept_changes};
+use super::{believed, grows, kept, kept_changes, paths};
 use crate::cx::Cx;
 use crate::fs::same;
 use crate::plan::{Check, Need};
@@ -83,6 +83,16 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("attributes, one by one", || believed::one_by_one(&a, &b, cx.seed(), rounds));
     let time = Duration::from_secs(cx.size(8, 3));
     cx.case("attributes while others look", || believed::while_others_look(&a, &b, time));
+    cx.case("a path walked again while its mount is stopped", || {
+        let pid = cluster.mount_pid(&a)?;
+        paths::walked(&a, &b, pid)
+    });
+    let rounds = cx.size(400, 80);
+    cx.case("directories moved while the other walks there", || {
+        paths::moved(&a, &b, cx.seed(), rounds)
+    });
+    cx.case("a working directory in which the other makes names", || paths::worked_in(&a, &b));
+    cx.case("names made where the other looks", || paths::made(&a, &b));
     cx.case("appending from both", || appending(&a, &b));
     cx.case("removed while the other has it open", || removed(&a, &b));
     cx.case("directories and FIFOs removed while the other has them open", || {
