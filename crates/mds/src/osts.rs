@@ -35,7 +35,7 @@ pub struct Space {
 #[derive(Default)]
 struct Inner {
     osts: BTreeMap<u32, OstState>,
-    next: usize,
+    turns: Turns,
     random: u64,
     /// Somebody found them full and wants to be sure.
     ask: bool,
@@ -43,6 +43,35 @@ struct Inner {
     asked: bool,
     /// All were asked once.
     met: bool,
+}
+
+/// Round-robin: files in a row share no OST where there are enough, and each OST is the first of as many files as the
+/// others. What fits in one stripe lies on the first alone.
+#[derive(Default)]
+struct Turns {
+    next: usize,
+    /// Files since the last shift.
+    files: usize,
+}
+
+impl Turns {
+    /// The place of the first of `count` OSTs out of `all`.
+    fn first(&mut self, count: usize, all: usize) -> usize {
+        let first = self.next % all;
+        self.next = first + count;
+        self.files += 1;
+        // Steps of this length come back to where they began without having been everywhere.
+        let common = gcd(count, all);
+        if common > 1 && self.files >= all / common {
+            self.next += 1;
+            self.files = 0;
+        }
+        first
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// See the module.
@@ -146,8 +175,7 @@ impl OstTable {
         let least = room.iter().map(|o| o.1).min().unwrap_or(0);
         // Round-robin while they are about equally full or the file is small beside them.
         if least >= most / 4 * 3 && size_hint < least / 8 {
-            let first = t.next % room.len();
-            t.next = t.next.wrapping_add(count);
+            let first = t.turns.first(count, room.len());
             return Ok((0..count).map(|i| room[(first + i) % room.len()].0).collect());
         }
         Ok(t.weighted(room, count))
@@ -220,6 +248,27 @@ mod tests {
         assert_eq!(firsts, [0, 1, 2, 3]);
         assert_eq!(t.choose(&spec(-1, 2), 0).unwrap(), [2, 3, 0, 1]);
         assert_eq!(t.choose(&spec(9, -1), 0).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn each_is_the_first_as_often_and_has_as_many_stripes() {
+        for all in 1..=9_usize {
+            for count in 1..=all {
+                let t = table(&vec![G; all]);
+                let files = 4 * all;
+                let (mut firsts, mut stripes) = (vec![0; all], vec![0; all]);
+                for _ in 0..files {
+                    let osts = t.choose(&spec(count as i32, -1), 0).unwrap();
+                    firsts[osts[0] as usize] += 1;
+                    osts.iter().for_each(|o| stripes[*o as usize] += 1);
+                }
+                assert!(firsts.iter().all(|n| *n == 4), "{count} of {all}: {firsts:?}");
+                assert!(stripes.iter().all(|n| *n == 4 * count), "{count} of {all}: {stripes:?}");
+            }
+        }
+        let t = table(&[G; 8]);
+        let firsts: Vec<u32> = (0..8).map(|_| t.choose(&spec(4, -1), 0).unwrap()[0]).collect();
+        assert_eq!(firsts, [0, 4, 1, 5, 2, 6, 3, 7], "and two in a row share none");
     }
 
     #[test]

@@ -30,6 +30,7 @@ fn run(cx: &Cx) -> Result<()> {
         same("large", &std::fs::read(&file)?, &data)
     });
     cx.case("lfs getstripe", || stripes(&fs));
+    cx.case("OSTs take turns", || turns(&fs));
     cx.case("lfs df, path2fid", || {
         let df = fs.lfs(["df"]).arg(&fs.mnt).ok()?.text();
         ensure!(df.contains("MDT0000") && df.contains("OST0003"), "targets missing in:\n{df}");
@@ -99,6 +100,24 @@ fn stripes(fs: &Fs) -> Result<()> {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o644.into(), 0)?;
     let said = fs.lfs(["getstripe"]).arg(&fifo).ok()?.text();
     ensure!(said.contains("has no stripe info"), "a FIFO has stripes: {said}");
+    Ok(())
+}
+
+/// What fits in one stripe lies on the first OST of its file; all are the first of as many.
+fn turns(fs: &Fs) -> Result<()> {
+    const FILES: usize = 16;
+    let dir = fs.mnt.join("turns");
+    std::fs::create_dir(&dir)?;
+    let mut firsts = std::collections::BTreeMap::<String, usize>::new();
+    for n in 0..FILES {
+        let file = dir.join(format!("{n}"));
+        std::fs::write(&file, vec![1; 200_000])?;
+        std::fs::File::open(&file)?.sync_all()?;
+        let said = fs.lfs(["getstripe", "-i"]).arg(&file).ok()?.text();
+        *firsts.entry(said.trim().to_owned()).or_default() += 1;
+    }
+    let even = firsts.len() == 4 && firsts.values().all(|n| *n == FILES / 4);
+    ensure!(even, "first OSTs of {FILES} files: {firsts:?}");
     Ok(())
 }
 
