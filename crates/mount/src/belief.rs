@@ -69,7 +69,7 @@ impl Caches {
     /// them stands for where it is, too. `again`: as in [`crate::nodes::Nodes::named`].
     pub fn name_ttl(&self, a: &Attr, name: (u64, &[u8]), again: bool, attr: Duration) -> Duration {
         let node = self.node(a.fid);
-        let kept = || !matches!(name.1, b"." | b"..") && self.keeps_leased_names();
+        let kept = || !matches!(name.1, b"." | b"..") && self.keeps_leased_names(again);
         if attr.is_zero() || !a.is_dir() || !kept() || !self.nodes.may_keep(node, again) {
             return Duration::ZERO;
         }

@@ -99,9 +99,10 @@ impl Caches {
         self.times_names.load(Relaxed)
     }
 
-    /// Whether names may be kept for the sake of a lease that is called back by itself.
-    pub(crate) fn keeps_leased_names(&self) -> bool {
-        self.expiry.get().is_some_and(|expiry| expiry.is_calm())
+    /// Whether names may be kept for the sake of a lease that is called back by itself. `again`: the kernel may know
+    /// it.
+    pub(crate) fn keeps_leased_names(&self, again: bool) -> bool {
+        self.expiry.get().is_some_and(|expiry| expiry.is_calm(again))
     }
 
     /// To be taken before the call whose result may be cached.

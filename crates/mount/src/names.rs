@@ -49,6 +49,9 @@ const LOOK: Duration = Duration::from_millis(1);
 /// After names that were called back did not expire in time, none are kept among others for this long: a new epoch
 /// must stay rare.
 const CALM: Duration = Duration::from_secs(600);
+/// After somebody waited for a name that was told again, none is kept that is for this long: who changes a thousand
+/// directories must not wait a thousand times.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// First minor versions of the protocol whose kernels let a name expire, and have epochs.
 const LETS_EXPIRE: u32 = 38;
@@ -308,6 +311,8 @@ pub struct Expiry {
     looks: Arc<AtomicBool>,
     /// When names that were called back one by one did not expire in time.
     shaken: Mutex<Option<Instant>>,
+    /// When somebody had to wait for names on their way to the kernel.
+    waited: Mutex<Option<Instant>>,
 }
 
 /// Ends the business of the thread.
@@ -324,8 +329,8 @@ impl Expiry {
     pub fn new(notifier: Notifier, device: Device, minor: u32) -> Expiry {
         let (epochs, expires) = (minor >= HAS_EPOCHS, minor >= LETS_EXPIRE);
         let (turn, busy, looks) = (Mutex::new(()), Arc::default(), Arc::default());
-        let shaken = Mutex::default();
-        Expiry { notifier, device, epochs, expires, turn, busy, looks, shaken }
+        let (shaken, waited) = (Mutex::default(), Mutex::default());
+        Expiry { notifier, device, epochs, expires, turn, busy, looks, shaken, waited }
     }
 
     /// The kernel believes none of its names any more when this returns.
@@ -354,6 +359,9 @@ impl Expiry {
         let _turn = self.turn.lock();
         let names = nodes.take_names_of(to);
         let (count, begun) = (names.len(), Instant::now());
+        if on_their_way(&names, nodes.clock()).is_some() {
+            *self.waited.lock() = Some(begun);
+        }
         let expired = self.expire_some(nodes, names);
         nodes.tally.end();
         if count > 0 {
@@ -383,9 +391,13 @@ impl Expiry {
         self.expire(nodes, names, BRIEFLY + left)
     }
 
-    /// Whether names may be kept that are called back one by one.
-    pub fn is_calm(&self) -> bool {
-        self.epochs && self.expires && self.shaken.lock().is_none_or(|at| at.elapsed() > CALM)
+    /// Whether names may be kept that are called back one by one. `again`: the kernel may know it.
+    pub fn is_calm(&self, again: bool) -> bool {
+        let over = |since: &Mutex<Option<Instant>>, time: Duration| {
+            since.lock().is_none_or(|at| at.elapsed() > time)
+        };
+        let calm = self.epochs && self.expires && over(&self.shaken, CALM);
+        calm && (!again || over(&self.waited, PAUSE))
     }
 
     /// Lets names expire one by one, within a time; if that failed, whether something is, or may be, mounted below.
