@@ -102,7 +102,8 @@ impl Caches {
     /// Whether names may be kept for the sake of a lease that is called back by itself. `again`: the kernel may know
     /// it.
     pub(crate) fn keeps_leased_names(&self, again: bool) -> bool {
-        self.expiry.get().is_some_and(|expiry| expiry.is_calm(again))
+        let calm = || self.expiry.get().is_some_and(|expiry| expiry.is_calm(again));
+        !self.nodes.tally.is_missing() && calm()
     }
 
     /// To be taken before the call whose result may be cached.

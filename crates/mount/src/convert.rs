@@ -100,7 +100,10 @@ fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> 
     let (entry, known) = tell(caches, a, mark, Some(name), how);
     let attr_ttl = caches.attr_ttl(a, Asked::ByName, mark);
     let again = known && how == How::Asked;
-    let name_ttl = caches.name_ttl(a, (name.0, name.1.as_bytes()), again, attr_ttl);
+    let name_ttl = match caches.valid(mark) {
+        true => entry.entry_ttl,
+        false => caches.name_ttl(a, (name.0, name.1.as_bytes()), again, attr_ttl),
+    };
     Entry { entry_ttl: entry.entry_ttl.max(name_ttl), attr_ttl, ..entry }
 }
 

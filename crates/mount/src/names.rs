@@ -102,7 +102,8 @@ impl Tally {
         self.expiring.store(true, SeqCst);
     }
 
-    fn is_missing(&self) -> bool {
+    /// Whether the kernel may have names that are not noted.
+    pub fn is_missing(&self) -> bool {
         self.missing.load(SeqCst)
     }
 
@@ -252,8 +253,6 @@ struct Expiring {
     nodes: Arc<Nodes>,
     notifier: Notifier,
     names: Vec<Name>,
-    /// Others than these are missing.
-    missing: bool,
     /// Nobody waits any more.
     given_up: Arc<AtomicBool>,
 }
@@ -277,7 +276,7 @@ impl Expiring {
         loop {
             let moved = std::mem::take(&mut *self.nodes.tally.moved.lock());
             if moved.is_empty() {
-                return self.missing || !self.nodes.tally.is_missing();
+                return !self.nodes.tally.is_missing();
             }
             if !moved.iter().all(|name| self.one(name)) {
                 return false;
@@ -402,18 +401,14 @@ impl Expiry {
 
     /// Lets names expire one by one, within a time; if that failed, whether something is, or may be, mounted below.
     fn expire(&self, nodes: &Arc<Nodes>, names: Vec<Name>, within: Duration) -> Result<(), bool> {
-        let begun = Instant::now();
-        while !self.expires || self.busy.swap(true, SeqCst) {
-            if !self.expires || begun.elapsed() >= BRIEFLY {
-                return Err(true);
-            }
-            std::thread::sleep(LOOK);
+        if !self.expires {
+            return Err(true);
         }
+        self.wait_for_the_last()?;
         let busy = Busy(Arc::clone(&self.busy));
         let given_up = Arc::<AtomicBool>::default();
-        let missing = nodes.tally.is_missing();
         let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
-        let expiring = Expiring { nodes, notifier, names, missing, given_up: given_up.clone() };
+        let expiring = Expiring { nodes, notifier, names, given_up: given_up.clone() };
         let (say, hear) = channel();
         let run = move || {
             let _busy = busy;
@@ -426,6 +421,22 @@ impl Expiry {
         let expired = wait(&hear, within, || !self.epochs || self.is_below());
         given_up.store(true, Relaxed);
         expired
+    }
+
+    /// Begins the business of the thread, once the one before has ended; waits for that as [`wait`] does.
+    fn wait_for_the_last(&self) -> Result<(), bool> {
+        let (begun, mut below) = (Instant::now(), None);
+        while self.busy.swap(true, SeqCst) {
+            let waited = begun.elapsed();
+            let worth = waited < BRIEFLY
+                || *below.get_or_insert_with(|| !self.epochs || self.is_below())
+                    && waited < PATIENCE;
+            if !worth {
+                return Err(below.unwrap_or(true));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     /// Whether something is, or may be, mounted below. A thread of its own looks: where processes are stuck,
