@@ -12,6 +12,10 @@ use proto::oss::Statfs;
 /// An OST with less free space than this gets no new files, bytes.
 pub const MIN_FREE: u64 = 4 << 20;
 
+/// How often full OSTs are asked again while objects wait to be destroyed, about twenty times a second, before
+/// somebody is told that they are full (invariant 8).
+const MAX_PUT_OFF: u32 = 100;
+
 /// What is known of one OST.
 #[derive(Clone, Debug, Default)]
 pub struct OstState {
@@ -41,6 +45,8 @@ struct Inner {
     ask: bool,
     /// They were asked since.
     asked: bool,
+    /// How often they were asked meanwhile while objects waited to be destroyed.
+    put_off: u32,
     /// All were asked once.
     met: bool,
 }
@@ -104,11 +110,17 @@ impl OstTable {
         self.0.lock().ask
     }
 
-    /// All were asked.
-    pub fn looked(&self) {
+    /// All were asked. `destroying`: before that objects waited to be destroyed, so that space comes back by itself:
+    /// who found the OSTs full waits for that, but not for ever.
+    pub fn looked(&self, destroying: bool) {
         let mut t = self.0.lock();
-        t.asked |= std::mem::take(&mut t.ask);
         t.met |= !t.osts.is_empty();
+        if t.ask && destroying && t.put_off < MAX_PUT_OFF {
+            t.put_off += 1;
+            return;
+        }
+        t.put_off = 0;
+        t.asked |= std::mem::take(&mut t.ask);
     }
 
     /// Whether an index is that of an OST.
@@ -158,6 +170,8 @@ impl OstTable {
             t.ask |= !lately;
             return Err(if told && lately { Errno::ENOSPC } else { Errno::EAGAIN });
         }
+        // Whoever finds them full next must have them asked anew.
+        t.asked = false;
         let want = match spec.stripe_count {
             0 => DEFAULT_STRIPE_COUNT as usize,
             n if n < 0 => t.osts.len(),
@@ -232,7 +246,7 @@ mod tests {
             t.report(i as u32, Some(s));
         }
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
-        t.looked();
+        t.looked(false);
         t
     }
     const G: u64 = 1 << 30;
@@ -283,7 +297,7 @@ mod tests {
         let t = table(&[0, 1]);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
         assert!(t.wants_look());
-        t.looked();
+        t.looked(false);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
         // Each refusal rests on a look of its own.
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
@@ -297,6 +311,38 @@ mod tests {
         t.report(1, None);
         assert_eq!(t.choose(&spec(1, 1), 0), Err(Errno::EAGAIN), "it may come back");
         assert_eq!(t.choose(&spec(1, 7), 0), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn space_that_is_about_to_come_back_is_waited_for_but_not_for_ever() {
+        let t = table(&[0, 1]);
+        let again = || t.choose(&spec(1, -1), 0);
+        assert_eq!(again(), Err(Errno::EAGAIN));
+        for _ in 0..MAX_PUT_OFF {
+            t.looked(true);
+            assert!(t.wants_look());
+            assert_eq!(again(), Err(Errno::EAGAIN));
+        }
+        t.looked(true);
+        assert_eq!(again(), Err(Errno::ENOSPC));
+        assert_eq!(again(), Err(Errno::EAGAIN));
+        t.looked(true);
+        assert_eq!(again(), Err(Errno::EAGAIN), "from the beginning");
+        t.looked(false);
+        assert_eq!(again(), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn a_look_counts_for_nothing_once_there_was_room() {
+        let t = table(&[0]);
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        t.looked(false);
+        let s =
+            |free| Statfs { total: 1 << 40, free, files: 0, files_free: 0, objects: 1, fsid: 0 };
+        t.report(0, Some(s(G)));
+        assert_eq!(t.choose(&spec(1, -1), 0).unwrap(), [0]);
+        t.report(0, Some(s(0)));
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
     }
 
     #[test]

@@ -181,7 +181,11 @@ fn refused(dir: &Path) -> Result<()> {
     }
     drop(file);
     std::fs::remove_file(&path)?;
-    Ok(())
+    // Its objects are destroyed a moment later, which whoever writes waits for.
+    let next = dir.join("next");
+    std::fs::write(&next, &data).context("with all of the space given back")?;
+    std::fs::File::open(&next)?.sync_all()?;
+    Ok(std::fs::remove_file(&next)?)
 }
 
 /// A loop device with ext4, mounted in the scratch directory; the sweep takes it away.

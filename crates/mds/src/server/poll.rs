@@ -152,6 +152,8 @@ impl Poller {
     /// Asks every OST at once; whether all have answered.
     fn poll(&mut self) -> bool {
         let indexes = self.addresses.lock().indexes();
+        // From before they are asked: what is destroyed by then is free in what they say.
+        let destroying = self.is_destroying();
         let (tx, rx) = unbounded();
         let mut asked = 0;
         for i in &indexes {
@@ -178,8 +180,14 @@ impl Poller {
             }
             self.table.report(i, space);
         }
-        self.table.looked();
+        self.table.looked(destroying);
         up == indexes.len() && up > 0
+    }
+
+    /// Whether objects wait to be destroyed, here or for their group to be durable.
+    fn is_destroying(&self) -> bool {
+        let here = !self.exec.garbage.1.is_empty() || !self.retry.is_empty();
+        here || self.exec.with(|s| s.garbage_waiting()) > 0
     }
 
     fn session(&mut self, index: u32) -> Option<Arc<Session>> {
