@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use fuse::Notifier;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::belief::ON_ITS_WAY;
 use crate::below::{self, Device};
@@ -44,8 +44,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The same where nothing is: only what is in use is shown as deleted then.
 const BRIEFLY: Duration = Duration::from_millis(200);
 
-/// Pause between two looks whether the thread before has ended.
-const LOOK: Duration = Duration::from_millis(1);
 /// After names that were called back did not expire in time, none are kept among others for this long: a new epoch
 /// must stay rare.
 const CALM: Duration = Duration::from_secs(600);
@@ -305,21 +303,38 @@ pub struct Expiry {
     /// One after the other: of the lease, and of connections.
     turn: Mutex<()>,
     /// The thread; one that waits for a lock of the kernel may outlive its purpose.
-    busy: Arc<AtomicBool>,
+    busy: Arc<Place>,
     /// The same of one that looks for what is mounted below.
-    looks: Arc<AtomicBool>,
+    looks: Arc<Place>,
     /// When names that were called back one by one did not expire in time.
     shaken: Mutex<Option<Instant>>,
     /// When somebody had to wait for names on their way to the kernel.
     waited: Mutex<Option<Instant>>,
 }
 
-/// Ends the business of the thread.
-struct Busy(Arc<AtomicBool>);
+/// Room for one thread.
+#[derive(Default)]
+struct Place {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
 
-impl Drop for Busy {
+/// A thread has its place until it ends.
+struct Taken(Arc<Place>);
+
+impl Place {
+    /// Takes it; waits for so long while another thread has it.
+    fn take(self: &Arc<Place>, within: Duration) -> Option<Taken> {
+        let mut taken = self.taken.lock();
+        self.free.wait_while_for(&mut taken, |taken| *taken, within);
+        (!std::mem::replace(&mut *taken, true)).then(|| Taken(Arc::clone(self)))
+    }
+}
+
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.0.store(false, SeqCst);
+        *self.0.taken.lock() = false;
+        self.0.free.notify_one();
     }
 }
 
@@ -404,14 +419,13 @@ impl Expiry {
         if !self.expires {
             return Err(true);
         }
-        self.wait_for_the_last()?;
-        let busy = Busy(Arc::clone(&self.busy));
+        let place = self.place()?;
         let given_up = Arc::<AtomicBool>::default();
         let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
         let expiring = Expiring { nodes, notifier, names, given_up: given_up.clone() };
         let (say, hear) = channel();
         let run = move || {
-            let _busy = busy;
+            let _place = place;
             let _ = say.send(expiring.all());
         };
         if let Err(error) = std::thread::Builder::new().name("names".into()).spawn(run) {
@@ -423,32 +437,24 @@ impl Expiry {
         expired
     }
 
-    /// Begins the business of the thread, once the one before has ended; waits for that as [`wait`] does.
-    fn wait_for_the_last(&self) -> Result<(), bool> {
-        let (begun, mut below) = (Instant::now(), None);
-        while self.busy.swap(true, SeqCst) {
-            let waited = begun.elapsed();
-            let worth = waited < BRIEFLY
-                || *below.get_or_insert_with(|| !self.epochs || self.is_below())
-                    && waited < PATIENCE;
-            if !worth {
-                return Err(below.unwrap_or(true));
-            }
-            std::thread::sleep(LOOK);
+    /// The place of the thread, once the one before has ended; waits for that as [`wait`] does.
+    fn place(&self) -> Result<Taken, bool> {
+        if let Some(place) = self.busy.take(BRIEFLY) {
+            return Ok(place);
         }
-        Ok(())
+        let below = !self.epochs || self.is_below();
+        let worth = if below { PATIENCE - BRIEFLY } else { Duration::ZERO };
+        self.busy.take(worth).ok_or(below)
     }
 
     /// Whether something is, or may be, mounted below. A thread of its own looks: where processes are stuck,
     /// that takes long.
     fn is_below(&self) -> bool {
-        if self.looks.swap(true, SeqCst) {
-            return true;
-        }
-        let (looks, device) = (Busy(Arc::clone(&self.looks)), self.device);
+        let Some(place) = self.looks.take(Duration::ZERO) else { return true };
+        let device = self.device;
         let (say, hear) = channel();
         let look = move || {
-            let _looks = looks;
+            let _place = place;
             let _ = say.send(below::any(device));
         };
         let named = std::thread::Builder::new().name("below".into());
@@ -537,6 +543,22 @@ mod tests {
         assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES, "what had no room takes none");
         names.clear(&tally);
         assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES - OVERHEAD);
+    }
+
+    #[test]
+    fn a_place_is_taken_once_and_waited_for() {
+        let place = Arc::<Place>::default();
+        let first = place.take(Duration::ZERO).unwrap();
+        assert!(
+            place.take(Duration::ZERO).is_none() && place.take(Duration::from_millis(1)).is_none()
+        );
+        let other = std::thread::spawn({
+            let place = Arc::clone(&place);
+            move || place.take(PATIENCE).is_some()
+        });
+        drop(first);
+        assert!(other.join().unwrap());
+        assert!(place.take(Duration::ZERO).is_some(), "who had it has ended");
     }
 
     #[test]
