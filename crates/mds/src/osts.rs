@@ -43,6 +43,8 @@ struct Inner {
     random: u64,
     /// Somebody found them full and wants to be sure.
     ask: bool,
+    /// They are being asked for that.
+    due: bool,
     /// They were asked since.
     asked: bool,
     /// How often they were asked meanwhile while objects waited to be destroyed.
@@ -110,17 +112,23 @@ impl OstTable {
         self.0.lock().ask
     }
 
-    /// All were asked. `destroying`: before that objects waited to be destroyed, so that space comes back by itself:
-    /// who found the OSTs full waits for that, but not for ever.
-    pub fn looked(&self, destroying: bool) {
+    /// All are asked now: who waits for that hears of it, and not who comes later. `destroying`: objects wait to be
+    /// destroyed, so that space comes back by itself; that is waited for, too, but not for ever.
+    pub fn begin_look(&self, destroying: bool) {
         let mut t = self.0.lock();
-        t.met |= !t.osts.is_empty();
         if t.ask && destroying && t.put_off < MAX_PUT_OFF {
             t.put_off += 1;
             return;
         }
         t.put_off = 0;
-        t.asked |= std::mem::take(&mut t.ask);
+        t.due = std::mem::take(&mut t.ask);
+    }
+
+    /// All were asked.
+    pub fn looked(&self) {
+        let mut t = self.0.lock();
+        t.met |= !t.osts.is_empty();
+        t.asked |= std::mem::take(&mut t.due);
     }
 
     /// Whether an index is that of an OST.
@@ -246,10 +254,15 @@ mod tests {
             t.report(i as u32, Some(s));
         }
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
-        t.looked(false);
+        look(&t, false);
         t
     }
     const G: u64 = 1 << 30;
+
+    fn look(t: &OstTable, destroying: bool) {
+        t.begin_look(destroying);
+        t.looked();
+    }
 
     fn spec(count: i32, offset: i32) -> LayoutSpec {
         LayoutSpec { stripe_size: 0, stripe_count: count, stripe_offset: offset }
@@ -297,7 +310,7 @@ mod tests {
         let t = table(&[0, 1]);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
         assert!(t.wants_look());
-        t.looked(false);
+        look(&t, false);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
         // Each refusal rests on a look of its own.
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
@@ -319,16 +332,16 @@ mod tests {
         let again = || t.choose(&spec(1, -1), 0);
         assert_eq!(again(), Err(Errno::EAGAIN));
         for _ in 0..MAX_PUT_OFF {
-            t.looked(true);
+            look(&t, true);
             assert!(t.wants_look());
             assert_eq!(again(), Err(Errno::EAGAIN));
         }
-        t.looked(true);
+        look(&t, true);
         assert_eq!(again(), Err(Errno::ENOSPC));
         assert_eq!(again(), Err(Errno::EAGAIN));
-        t.looked(true);
+        look(&t, true);
         assert_eq!(again(), Err(Errno::EAGAIN), "from the beginning");
-        t.looked(false);
+        look(&t, false);
         assert_eq!(again(), Err(Errno::ENOSPC));
     }
 
@@ -336,13 +349,18 @@ mod tests {
     fn a_look_counts_for_nothing_once_there_was_room() {
         let t = table(&[0]);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
-        t.looked(false);
+        look(&t, false);
         let s =
             |free| Statfs { total: 1 << 40, free, files: 0, files_free: 0, objects: 1, fsid: 0 };
         t.report(0, Some(s(G)));
         assert_eq!(t.choose(&spec(1, -1), 0).unwrap(), [0]);
         t.report(0, Some(s(0)));
+        t.begin_look(false);
         assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN));
+        t.looked();
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::EAGAIN), "that look began before");
+        look(&t, false);
+        assert_eq!(t.choose(&spec(1, -1), 0), Err(Errno::ENOSPC));
     }
 
     #[test]

@@ -152,8 +152,8 @@ impl Poller {
     /// Asks every OST at once; whether all have answered.
     fn poll(&mut self) -> bool {
         let indexes = self.addresses.lock().indexes();
-        // From before they are asked: what is destroyed by then is free in what they say.
-        let destroying = self.is_destroying();
+        // What is destroyed by now is free in what they say.
+        self.table.begin_look(self.table.wants_look() && self.is_destroying());
         let (tx, rx) = unbounded();
         let mut asked = 0;
         for i in &indexes {
@@ -180,7 +180,7 @@ impl Poller {
             }
             self.table.report(i, space);
         }
-        self.table.looked(destroying);
+        self.table.looked();
         up == indexes.len() && up > 0
     }
 
