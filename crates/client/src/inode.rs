@@ -16,6 +16,7 @@ use proto::{Attr, Errno, Fid, Layout, MAX_FILE_SIZE, TimeSpec};
 
 use crate::ahead::Ahead;
 use crate::budget::{Budget, Held};
+use crate::cut::Apart;
 use crate::leases::Mark;
 use crate::ranges::{Buf, RangeMap};
 
@@ -163,6 +164,8 @@ pub(crate) struct State {
     pub(crate) queued: bool,
     /// The next push takes everything, not only what is worth an RPC of its own.
     pub(crate) push_all: bool,
+    /// How it takes pieces that lie apart.
+    pub(crate) apart: Apart,
     /// A background commit is under way.
     pub(crate) committing: bool,
     /// Inline bytes on their way to the MDT.
@@ -247,6 +250,7 @@ impl Inode {
             unstable_since: None,
             queued: false,
             push_all: false,
+            apart: Apart::default(),
             committing: false,
             sending: None,
             talking: false,

@@ -11,8 +11,8 @@ use net::{NetError, Reply, Session};
 use parking_lot::{Condvar, Mutex};
 use proto::layout::ObjectId;
 use proto::oss::{
-    Allocate, CommitReq, Committed, Found, Glimpse, Glimpsed, ObjectAttr, Punch, Read, ReadReply,
-    Seek, Statfs, W_NO_SUMS, WriteReq, Written, check_sums,
+    Allocate, CommitReq, Committed, Found, Glimpse, Glimpsed, ObjectAttr, Piece, Punch, Read,
+    ReadReply, Seek, Statfs, W_NO_SUMS, WriteList, WriteReq, Written, check_sums,
 };
 use proto::wire::List;
 use proto::{CHECKSUM_BLOCK, Errno, Wire, ops};
@@ -51,26 +51,29 @@ pub(crate) struct Ost {
     pauses: Pauses,
 }
 
-/// Checksums of a bulk that lies in several pieces, cut at the blocks of the object.
-pub(crate) fn sums_of(offset: u64, parts: &[Bytes]) -> Vec<u32> {
+/// Checksums of pieces of an object, cut at its blocks, one piece's after the other's. Their bytes lie
+/// one after the other in `parts`.
+fn sums_of(pieces: &[Piece], parts: &[Bytes]) -> Vec<u32> {
     let block = CHECKSUM_BLOCK as u64;
-    let (mut sums, mut crc, mut at) = (Vec::new(), 0u32, offset);
-    for part in parts {
-        let mut rest = &part[..];
-        while !rest.is_empty() {
-            let room = (block - at % block) as usize;
-            let (now, later) = rest.split_at(room.min(rest.len()));
+    let mut parts = parts.iter();
+    let (mut sums, mut rest) = (Vec::new(), &[][..]);
+    for piece in pieces {
+        let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.len));
+        let mut crc = 0;
+        while at < end {
+            if rest.is_empty() {
+                let Some(part) = parts.next() else { return sums };
+                rest = part;
+            }
+            let stop = end.min(at / block * block + block);
+            let (now, later) = rest.split_at(((stop - at) as usize).min(rest.len()));
             crc = crc32c::crc32c_append(crc, now);
             at += now.len() as u64;
             rest = later;
-            if at.is_multiple_of(block) {
-                sums.push(crc);
-                crc = 0;
+            if at == stop {
+                sums.push(std::mem::take(&mut crc));
             }
         }
-    }
-    if !at.is_multiple_of(block) && at > offset {
-        sums.push(crc);
     }
     sums
 }
@@ -123,11 +126,12 @@ impl Ost {
         answer(self.session.call(opcode, body, Vec::new()))
     }
 
-    /// Writes without waiting; `done` runs on some thread and must not block.
+    /// Writes pieces of an object, whose bytes lie one after the other in `parts`, without waiting;
+    /// `done` runs on some thread and must not block.
     pub(crate) fn write(
         &self,
         object: ObjectId,
-        offset: u64,
+        pieces: Vec<Piece>,
         parts: Vec<Bytes>,
         flags: u8,
         done: impl FnOnce(Result<Written, Errno>) + Send + 'static,
@@ -135,10 +139,19 @@ impl Ost {
         let permit = self.permit();
         let len: usize = parts.iter().map(Bytes::len).sum();
         let (flags, sums) = match self.checksums {
-            true => (flags, sums_of(offset, &parts)),
+            true => (flags, sums_of(&pieces, &parts)),
             false => (flags | W_NO_SUMS, Vec::new()),
         };
-        let body = WriteReq { object, offset, flags, sums: List(sums) }.to_bytes();
+        let sums = List(sums);
+        let (opcode, body) = match pieces[..] {
+            [Piece { offset, .. }] => {
+                (ops::oss::WRITE, WriteReq { object, offset, flags, sums }.to_bytes())
+            }
+            _ => {
+                let pieces = List(pieces);
+                (ops::oss::WRITE_LIST, WriteList { object, flags, pieces, sums }.to_bytes())
+            }
+        };
         self.pauses.point();
         self.counters.ost(Kind::Write);
         self.counters.bytes_written.fetch_add(len as u64, Relaxed);
@@ -146,7 +159,7 @@ impl Ost {
             drop(permit);
             done(answer(reply));
         });
-        self.session.submit(ops::oss::WRITE, body, parts, done);
+        self.session.submit(opcode, body, parts, done);
     }
 
     fn read_body(&self, object: ObjectId, offset: u64, len: u32, flags: u8) -> Vec<u8> {
@@ -325,13 +338,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_of_pieces_are_sums_of_the_whole(
-            offset in 0u64..20_000,
-            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..6000), 0..6),
+        fn sums_of_pieces_are_those_of_each_wherever_its_bytes_lie(
+            pieces in proptest::collection::vec((0u64..20_000, 1usize..9000), 1..6),
+            cuts in proptest::collection::vec(0usize..50_000, 0..8),
         ) {
-            let whole: Vec<u8> = parts.concat();
-            let parts: Vec<Bytes> = parts.into_iter().map(Bytes::from).collect();
-            prop_assert_eq!(sums_of(offset, &parts), proto::oss::sums(offset, &whole));
+            let (mut at, mut whole, mut places, mut expected) = (0, Vec::new(), Vec::new(), Vec::new());
+            for (gap, len) in pieces {
+                at += gap;
+                let bytes: Vec<u8> = (0..len).map(|i| (i as u64 * 7 + at) as u8).collect();
+                expected.extend(proto::oss::sums(at, &bytes));
+                places.push(Piece { offset: at, len: len as u32 });
+                whole.extend(bytes);
+                at += len as u64;
+            }
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c % (whole.len() + 1)).collect();
+            cuts.extend([0, whole.len()]);
+            cuts.sort_unstable();
+            let part = |w: &[usize]| Bytes::copy_from_slice(&whole[w[0]..w[1]]);
+            let parts: Vec<Bytes> = cuts.windows(2).map(part).collect();
+            prop_assert_eq!(sums_of(&places, &parts), expected);
         }
     }
 }

@@ -13,7 +13,7 @@ use proto::oss::{W_SYNC, Written};
 use proto::{Errno, Layout};
 
 use crate::core::Core;
-use crate::cut::{self, Rpc};
+use crate::cut::{self, Apart, Rpc};
 use crate::gather::Gather;
 use crate::inode::{Inode, Place, State, Taken};
 use crate::ost::CHECKSUM_TRIES;
@@ -36,6 +36,8 @@ pub(crate) struct Way {
     pub(crate) flags: u8,
     /// The writer waits and hears of a failure itself.
     pub(crate) told: bool,
+    /// Several pieces go together.
+    pub(crate) list: bool,
 }
 
 /// Dirty bytes of a file at which sending begins: one full RPC for each stripe, within reason.
@@ -73,7 +75,7 @@ impl Core {
             let taken =
                 st.dirty.extract(|at, end, ripe| (all || ripe) && !flight.overlaps(at, end));
             let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
-            let rpcs = cut::writes(&layout, runs, self.max_rpc());
+            let rpcs = cut::writes(&layout, runs, self.max_rpc(), std::mem::take(&mut st.apart));
             let parts = rpcs.iter().flat_map(|rpc| &rpc.parts);
             let now = self.leases.mark();
             parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true, now));
@@ -108,7 +110,8 @@ impl Core {
         let parts: Vec<Bytes> = rpc.parts.into_iter().map(|(_, b)| b).collect();
         let (core, inode) = (self.clone(), inode.clone());
         let (stripe, index) = (rpc.stripe, ost.index);
-        ost.write(object, rpc.object_offset, parts, way.flags, move |result| {
+        let way = Way { list: rpc.pieces.len() > 1, ..way };
+        ost.write(object, rpc.pieces, parts, way.flags, move |result| {
             let outcome = result.as_ref().map(|_| ()).map_err(|e| *e);
             core.land(&inode, stripe, index, way, &ranges, result);
             heard(outcome);
@@ -144,6 +147,11 @@ impl Core {
                     Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
                         st.again(vec![(at, seg.data)]);
                         st.push_all = true;
+                    }
+                    // What there is no room for must not take along what could have been written.
+                    Err(Errno::ENOSPC | Errno::EFBIG) if way.list => {
+                        st.again(vec![(at, seg.data)]);
+                        (st.push_all, st.apart) = (true, Apart::Singly);
                     }
                     Err(_) => failed = true,
                 }

@@ -17,7 +17,7 @@ use proto::{Attr, Errno, Layout, MAX_FILE_SIZE};
 
 use crate::Data;
 use crate::core::{Core, now};
-use crate::cut;
+use crate::cut::{self, Apart};
 use crate::gather::Gather;
 use crate::inode::{AsOf, Inline, Inode, Place, State, talk};
 use crate::late;
@@ -200,10 +200,10 @@ impl Core {
             st.take_off(offset, &data, false, self.leases.mark());
             st.ahead.invalidate(offset, end);
             st.account(&self.budget);
-            break (layout.clone(), cut::writes(&layout, vec![(offset, data)], max));
+            break (layout.clone(), cut::writes(&layout, vec![(offset, data)], max, Apart::Singly));
         };
         let flags = if how.direct { W_DIRECT } else { 0 } | if how.sync { W_SYNC } else { 0 };
-        let way = Way { flags, told: true };
+        let way = Way { flags, told: true, ..Way::default() };
         let gather = Gather::new();
         for rpc in rpcs {
             let ticket = gather.ticket();

@@ -158,7 +158,7 @@ mod tests {
     fn golden_bytes_of_gone() {
         let frame = gone(0x0102, "bye");
         let bytes = crate::encode_frame(frame.header, &frame.body, &[]);
-        let mut expect = vec![b'P', b'S', b'T', 2, 5, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        let mut expect = vec![b'P', b'S', b'T', 3, 5, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         expect.extend([0; 8]);
         expect.extend([2, 1, 0, 0, 0, 0, 0, 0]);
         expect.extend([0; 28]);

@@ -70,7 +70,7 @@ proptest! {
     ) {
         let mut bytes = bytes;
         if magic && bytes.len() >= 4 {
-            bytes[..4].copy_from_slice(b"PST\x02");
+            bytes[..4].copy_from_slice(b"PST\x03");
         }
         let mut reader = FrameReader::default();
         for piece in bytes.chunks(cut) {

@@ -86,8 +86,8 @@ impl Service for OstService {
         }
         let apart = matches!(opcode, op::COMMIT | op::DESTROY)
             || is_behind(&request)
-            || (opcode == op::WRITE && request.bulk.len() >= LONG_WRITE);
-        let local = opcode == op::WRITE && session.is_local();
+            || (writes(opcode) && request.bulk.len() >= LONG_WRITE);
+        let local = writes(opcode) && session.is_local();
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
         if quick || !(transport || apart) {
             return reply.send(answer(&self.ost, &request, local));
@@ -133,7 +133,11 @@ fn fence(
 }
 
 fn known(opcode: u16) -> bool {
-    (op::READ..=op::ALLOCATE).contains(&opcode)
+    (op::READ..=op::ALLOCATE).contains(&opcode) || opcode == op::WRITE_LIST
+}
+
+fn writes(opcode: u16) -> bool {
+    matches!(opcode, op::WRITE | op::WRITE_LIST)
 }
 
 /// Whether a read was asked for by somebody who does not wait for it.
@@ -171,6 +175,8 @@ fn respond(ost: &Ost, r: &Request, local: bool) -> Result<Response, Errno> {
         }
         op::WRITE if local => ost.write_local(&decode(r)?, &r.bulk)?.to_bytes(),
         op::WRITE => ost.write(&decode(r)?, &r.bulk)?.to_bytes(),
+        op::WRITE_LIST if local => ost.write_list_local(&decode(r)?, &r.bulk)?.to_bytes(),
+        op::WRITE_LIST => ost.write_list(&decode(r)?, &r.bulk)?.to_bytes(),
         op::COMMIT => ost.commit(&decode(r)?)?.to_bytes(),
         op::PUNCH => ost.punch(&decode(r)?)?.to_bytes(),
         op::GLIMPSE => ost.glimpse(&decode(r)?)?.to_bytes(),

@@ -24,7 +24,7 @@ pub use layout::Layout;
 pub use wire::{Dec, DecodeError, Enc, Wire};
 
 /// Version of the wire protocol; negotiated at connect, the lower of both sides is spoken.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 /// Longest name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;
 /// Longest path handed to a symlink, in bytes (Linux counts the NUL in 4096).

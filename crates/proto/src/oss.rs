@@ -18,6 +18,9 @@ pub const R_ONCE: u8 = 8;
 /// Of a read: who asks, in the target's process, does not wait for it; another thread does it.
 pub const R_BEHIND: u8 = 16;
 
+/// Pieces of one [`WriteList`] at most.
+pub const MAX_PIECES: usize = 256;
+
 crate::wire_struct! {
     /// Reads `[offset, offset+len)`; the answer is short at the end of the object.
     Read {
@@ -44,6 +47,26 @@ crate::wire_struct! {
         /// `W_*`.
         flags: u8,
         /// Checksums of the bulk.
+        sums: List<u32>,
+    }
+    /// A place of an object that a [`WriteList`] writes.
+    Piece {
+        /// Where it begins in the object.
+        offset: u64,
+        /// Bytes, at least one.
+        len: u32,
+    }
+    /// Writes the bulk to several places of one object: all of it arrives well, or nothing is written.
+    /// What fails later may have written some of it.
+    WriteList {
+        /// The object.
+        object: ObjectId,
+        /// `W_*`.
+        flags: u8,
+        /// Two to [`MAX_PIECES`], each behind the one before; together they are as long as the bulk,
+        /// in which they lie one after the other.
+        pieces: List<Piece>,
+        /// Checksums of the pieces, one piece's after the other's.
         sums: List<u32>,
     }
     /// Answer to a write, punch, copy or allocation.
@@ -182,12 +205,14 @@ pub fn sums(offset: u64, data: &[u8]) -> Vec<u32> {
 /// Checks that there is a sum for each piece of `data` at `offset`, not what they are: for bytes that
 /// never left memory. The number of the first piece that lacks one, or of the first sum too many.
 pub fn count_sums(offset: u64, data: &[u8], expect: &[u32]) -> Result<(), usize> {
+    let sums = sums_len(offset, data.len() as u64);
+    if sums == expect.len() { Ok(()) } else { Err(sums.min(expect.len())) }
+}
+
+/// How many sums `len` bytes have that lie at `offset` of an object.
+pub fn sums_len(offset: u64, len: u64) -> usize {
     let block = CHECKSUM_BLOCK as u64;
-    let pieces = match data.len() as u64 {
-        0 => 0,
-        len => ((offset % block + len).div_ceil(block)) as usize,
-    };
-    if pieces == expect.len() { Ok(()) } else { Err(pieces.min(expect.len())) }
+    if len == 0 { 0 } else { (offset % block + len).div_ceil(block) as usize }
 }
 
 /// Checks `sums` against `data` at `offset`; the number of the first piece that differs.
@@ -219,6 +244,20 @@ mod tests {
         bad[5000] ^= 1;
         assert_eq!(check_sums(4000, &bad, &s), Err(2));
         assert!(sums(5, &[]).is_empty());
+    }
+
+    #[test]
+    fn golden_bytes_of_a_list() {
+        use crate::{Fid, wire::Wire};
+        let object = ObjectId { fid: Fid { seq: 0x0102, oid: 3, ver: 0 }, comp: 4, stripe: 5 };
+        let pieces = List(vec![Piece { offset: 0x0607, len: 8 }, Piece { offset: 0x0900, len: 1 }]);
+        let list = WriteList { object, flags: W_SYNC, pieces, sums: List(vec![0x0a0b_0c0d, 14]) };
+        let mut expect = vec![2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 5, 0, 1];
+        expect.extend([2, 0, 0, 0, 7, 6, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]);
+        expect.extend([0, 9, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+        expect.extend([2, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 14, 0, 0, 0]);
+        assert_eq!(list.to_bytes(), expect);
+        assert_eq!(WriteList::from_bytes(&expect).unwrap(), list);
     }
 
     #[test]

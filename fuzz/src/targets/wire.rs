@@ -50,6 +50,7 @@ messages! {
     "oss::Read": oss::Read,
     "oss::ReadReply": oss::ReadReply,
     "oss::WriteReq": oss::WriteReq,
+    "oss::WriteList": oss::WriteList,
     "oss::Written": oss::Written,
     "oss::CommitReq": oss::CommitReq,
     "oss::Punch": oss::Punch,

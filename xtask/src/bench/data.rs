@@ -48,6 +48,12 @@ pub const ALL: &[Workload] = &[
         mark: (0.7, "ext4"),
         run: random_reads,
     },
+    Workload {
+        name: "random 4 KiB write, fsync",
+        unit: Unit::Rate,
+        mark: (1.0, "bindfs"),
+        run: random_writes,
+    },
     Workload { name: "hot 4 KiB reads", unit: Unit::Rate, mark: (0.9, "ext4"), run: hot_reads },
     Workload {
         name: "shared file, 4 writers, 1 MiB",
@@ -137,6 +143,21 @@ fn random_reads(_: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)
     let each = sizes.reads / 32;
     let took = reads(&path, OFlags::DIRECT, (sizes.large * 256) as u64, 32, each)?;
     Ok(((each * 32) as f64, took))
+}
+
+/// One thread writes 4 KiB blocks at random over a file that is there, as databases do, then fsync.
+fn random_writes(_: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)> {
+    let path = prepare(system, sizes)?;
+    let blocks = (sizes.large * 256) as u64;
+    level::ground(sizes.large);
+    let start = Instant::now();
+    let file = open_with(&path, OFlags::WRONLY)?;
+    let mut random = Random::new(3);
+    for n in 0..sizes.reads {
+        file.write_all_at(&[n as u8; 4096], random.below(blocks) * 4096)?;
+    }
+    file.sync_all()?;
+    Ok((sizes.reads as f64, start.elapsed().as_secs_f64()))
 }
 
 fn hot_reads(_: &Cx, system: &mut System, sizes: &Sizes) -> Result<(f64, f64)> {

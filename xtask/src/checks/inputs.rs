@@ -386,7 +386,7 @@ fn dial(address: &str) -> Result<TcpStream> {
 fn garbage(address: &str, seed: u64) -> Result<()> {
     let mut random = Random::new(seed);
     let mut header = [0u8; 64];
-    header[..4].copy_from_slice(b"PST\x02");
+    header[..4].copy_from_slice(b"PST\x03");
     let mut huge = header;
     huge[8..16].fill(0xff);
     let mut half = header.to_vec();

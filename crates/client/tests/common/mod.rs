@@ -42,6 +42,8 @@ pub struct World {
     /// Which run of the machine it is for OSTs that start; none: another one each time, so that a restart
     /// loses what was not synced as far as clients are told.
     pub machine: Option<[u8; 16]>,
+    /// What OSTs that start keep free, bytes.
+    pub reserve: u64,
 }
 
 pub fn root() -> Cred {
@@ -55,7 +57,7 @@ impl World {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(dir.path(), mode).unwrap();
         let (disk, machine) = (MemoryDisk::default(), None);
-        let mut world = World { dir, disk, mdt: None, osts: Vec::new(), machine };
+        let mut world = World { dir, disk, mdt: None, osts: Vec::new(), machine, reserve: 0 };
         for i in 0..osts {
             let label =
                 OstLabel { fs: FS, fs_name: "test".into(), index: i as u32, uuid: [i as u8; 16] };
@@ -83,7 +85,8 @@ impl World {
 
     pub fn start_ost(&mut self, i: usize) {
         let machine = Some(self.machine.unwrap_or_else(rand::random));
-        let options = OstOptions { reserve_bytes: Some(0), machine, ..OstOptions::default() };
+        let reserve_bytes = Some(self.reserve);
+        let options = OstOptions { reserve_bytes, machine, ..OstOptions::default() };
         let ost = loop {
             match Ost::open(&self.ost_dir(i), options.clone()) {
                 Ok(ost) => break ost,

@@ -101,7 +101,7 @@ fn what_is_no_greeting_closes_the_connection() {
     let (_, body) = read_frame(&mut s);
     assert_eq!(
         String::from_utf8_lossy(&body),
-        "wire versions 7 to 9 are not spoken here (this server speaks 2)"
+        "wire versions 7 to 9 are not spoken here (this server speaks 3)"
     );
     assert!(is_closed(&mut s));
 }

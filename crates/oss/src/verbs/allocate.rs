@@ -16,7 +16,7 @@ impl Ost {
         self.counted(Verb::Allocate, || {
             let len = req.end.checked_sub(req.offset).filter(|l| *l > 0).ok_or(Errno::EINVAL)?;
             end_of(req.end, 0)?;
-            self.room_for(&req.object, req.offset, len)?;
+            self.room_for(&req.object, std::iter::once((req.offset, len)))?;
             let object = self.make(&req.object)?;
             let _range = object.lock_blocks(req.offset, req.end);
             let keep = FallocateFlags::KEEP_SIZE;

@@ -35,7 +35,7 @@ impl Ost {
             let Some(from) = from.filter(|_| have > 0) else {
                 return self.copy_nothing(req, to_end);
             };
-            self.room_for(&req.to, req.to_offset, have)?;
+            self.room_for(&req.to, std::iter::once((req.to_offset, have)))?;
             let to = self.make(&req.to)?;
             {
                 let _ranges = lock_both(req, &from, &to);

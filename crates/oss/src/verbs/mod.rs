@@ -10,6 +10,7 @@ mod read;
 mod seek;
 mod statfs;
 mod write;
+mod write_list;
 
 use proto::oss::Written;
 use proto::{CHECKSUM_BLOCK, Errno};

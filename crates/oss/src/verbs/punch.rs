@@ -46,7 +46,7 @@ impl Ost {
         let Some(object) = self.existing(&req.object)? else { return Ok(self.nothing_written()) };
         if len > 0 {
             if req.how == P_ZERO {
-                self.room_for(&req.object, req.offset, len)?;
+                self.room_for(&req.object, std::iter::once((req.offset, len)))?;
             }
             let _range = object.lock_blocks(req.offset, req.end);
             self.clear_locked(&object, req.offset, req.end, req.how == P_ZERO)?;

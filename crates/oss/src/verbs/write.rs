@@ -1,4 +1,6 @@
 //! WRITE: checked on arrival, written to the page cache or past it, unstable until COMMIT.
+//!
+//! What several verbs that write need is here, too: each gives the pieces that arrived.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,8 +20,25 @@ use crate::space::is_allocated;
 use crate::stats::{Verb, add};
 use crate::sums::crowded;
 
-/// Compares bytes that arrived with their sums; the number of the first piece that does not fit.
-type Compare = fn(u64, &[u8], &[u32]) -> Result<(), usize>;
+/// Compares bytes that arrived with their sums; the number of the first that does not fit.
+pub(super) type Compare = fn(u64, &[u8], &[u32]) -> Result<(), usize>;
+
+/// Bytes for one place of an object, and the sums they arrived with; none when they are switched off.
+pub(super) struct Arrived<'a> {
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+    pub(super) sums: &'a [u32],
+}
+
+impl Arrived<'_> {
+    fn len(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.len()
+    }
+}
 
 impl Ost {
     /// Writes `data`; the first write makes the object.
@@ -43,10 +62,12 @@ impl Ost {
         compare: Compare,
     ) -> Result<Written, Errno> {
         self.counted(Verb::Write, || {
-            let end = end_of(req.offset, data.len() as u64)?;
-            let sums = self.arrived_well(req, data, compare)?;
+            end_of(req.offset, data.len() as u64)?;
+            let sums = if req.flags & W_NO_SUMS != 0 { &[][..] } else { &req.sums.0[..] };
+            let piece = Arrived { offset: req.offset, data, sums };
+            self.arrived_well(&req.object, req.flags, &piece, compare)?;
             if !data.is_empty() {
-                return self.write_checked(req, data, sums, end);
+                return self.put(&req.object, req.flags, &[piece]);
             }
             match self.existing(&req.object)? {
                 Some(object) => self.written(&object),
@@ -55,75 +76,85 @@ impl Ost {
         })
     }
 
-    /// The sums the bytes arrived with; none when they are switched off.
-    fn arrived_well<'a>(
+    /// EBADMSG unless the bytes fit their sums, or these are switched off.
+    pub(super) fn arrived_well(
         &self,
-        req: &'a WriteReq,
-        data: &Bytes,
+        object: &ObjectId,
+        flags: u8,
+        piece: &Arrived<'_>,
         compare: Compare,
-    ) -> Result<&'a [u32], Errno> {
-        if req.flags & W_NO_SUMS != 0 {
-            return Ok(&[]);
+    ) -> Result<(), Errno> {
+        if flags & W_NO_SUMS != 0 {
+            return Ok(());
         }
-        let Err(piece) = compare(req.offset, data, &req.sums.0) else { return Ok(&req.sums.0) };
+        let Err(block) = compare(piece.offset, piece.data, piece.sums) else { return Ok(()) };
         add(&self.counters.writes_damaged, 1);
-        let object = crate::name::object_name(&req.object);
-        let offset = req.offset;
-        tracing::warn!(ost = self.name(), object, offset, piece, "write arrived damaged");
+        let object = crate::name::object_name(object);
+        let offset = piece.offset;
+        tracing::warn!(ost = self.name(), object, offset, block, "write arrived damaged");
         Err(Errno::EBADMSG)
     }
 
-    fn write_checked(
+    /// Writes pieces that arrived well and are not empty.
+    pub(super) fn put(
         &self,
-        req: &WriteReq,
-        data: &Bytes,
-        sums: &[u32],
-        end: u64,
+        id: &ObjectId,
+        flags: u8,
+        pieces: &[Arrived<'_>],
     ) -> Result<Written, Errno> {
-        let len = data.len() as u64;
-        let object = match self.room_for(&req.object, req.offset, len)? {
+        let places = pieces.iter().map(|p| (p.offset, p.len()));
+        let object = match self.room_for(id, places)? {
             Some(object) => object,
-            None => self.make(&req.object)?,
+            None => self.make(id)?,
         };
-        let cached;
-        {
-            let _range = object.lock_blocks(req.offset, end);
-            let home = self.home();
-            let begun = object.sums.lock().begin(&home, req.offset, len, object.size());
-            let prior = begun.map_err(errno)?;
-            cached = match self.put_bytes(&object, req, data) {
-                Ok(cached) => cached,
-                Err(e) => {
-                    object.sums.lock().lost(req.offset, len);
-                    object.grow(rustix::fs::fstat(object.fd()).map_or(0, |s| s.st_size as u64));
-                    // A write that failed may still have changed bytes.
-                    self.changed(&object);
-                    return Err(e);
-                }
-            };
-            object.sums.lock().written(req.offset, data, sums, &prior);
-            object.grow(end);
-            self.changed(&object);
+        let mut out = Vec::new();
+        for piece in pieces {
+            let cached = self.put_piece(&object, flags, piece)?;
+            add(&self.counters.bytes_written, piece.len());
+            if cached {
+                out.extend(object.note_write(piece.offset, piece.len()));
+            }
         }
-        add(&self.counters.bytes_written, len);
         if crowded(4) {
             self.hand(Note::CommitAll);
         }
         // Checksums of unstable writes take memory: far above the limit, writers wait for the disk.
-        if req.flags & W_SYNC != 0 || crowded(8) {
+        if flags & W_SYNC != 0 || crowded(8) {
             self.commit_object(&object)?;
-        } else if cached && let Some((start, len)) = object.note_write(req.offset, len) {
-            self.hand(Note::WriteOut(object.clone(), start, len));
+        } else {
+            out.into_iter().for_each(|(a, n)| self.hand(Note::WriteOut(object.clone(), a, n)));
         }
         self.written(&object)
     }
 
+    /// Whether the page cache has any of it.
+    fn put_piece(&self, object: &Object, flags: u8, piece: &Arrived<'_>) -> Result<bool, Errno> {
+        let (offset, len) = (piece.offset, piece.len());
+        let _range = object.lock_blocks(offset, piece.end());
+        let begun = object.sums.lock().begin(&self.home(), offset, len, object.size());
+        let prior = begun.map_err(errno)?;
+        let cached = match self.put_bytes(object, flags, piece) {
+            Ok(cached) => cached,
+            Err(e) => {
+                object.sums.lock().lost(offset, len);
+                object.grow(rustix::fs::fstat(object.fd()).map_or(0, |s| s.st_size as u64));
+                // A write that failed may still have changed bytes.
+                self.changed(object);
+                return Err(e);
+            }
+        };
+        object.sums.lock().written(offset, piece.data, piece.sums, &prior);
+        object.grow(piece.end());
+        self.changed(object);
+        Ok(cached)
+    }
+
     /// Writes whole blocks past the page cache when asked, or when there are many; the rest into it.
     /// The kernel keeps both ways coherent. Whether the page cache has any of it.
-    fn put_bytes(&self, object: &Object, req: &WriteReq, data: &Bytes) -> Result<bool, Errno> {
+    fn put_bytes(&self, object: &Object, flags: u8, piece: &Arrived<'_>) -> Result<bool, Errno> {
         let from = self.direct_write_min();
-        let asked = req.flags & W_DIRECT != 0;
-        let (start, end) = (req.offset, req.offset + data.len() as u64);
+        let asked = flags & W_DIRECT != 0;
+        let (start, end, data) = (piece.offset, piece.end(), piece.data);
         let (first, last) = (start.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         if first < last
             && (asked || (from > 0 && data.len() >= from))
@@ -143,19 +174,18 @@ impl Ost {
         Ok(true)
     }
 
-    /// ENOSPC when new blocks are needed and only the reserve is left. The object, when it had to
-    /// be looked at.
+    /// ENOSPC when places (offset, bytes) need new blocks and only the reserve is left. The object,
+    /// when it had to be looked at.
     pub(super) fn room_for(
         &self,
         id: &ObjectId,
-        offset: u64,
-        len: u64,
+        mut places: impl Iterator<Item = (u64, u64)> + Clone,
     ) -> Result<Option<Arc<Object>>, Errno> {
-        match self.space.take(&self.objects, len) {
+        match self.space.take(&self.objects, places.clone().map(|p| p.1).sum()) {
             Ok(()) => Ok(None),
             Err(rustix::io::Errno::NOSPC) => match self.existing(id)? {
                 // Overwriting what is allocated needs nothing.
-                Some(o) if is_allocated(o.fd(), offset, len) => Ok(Some(o)),
+                Some(o) if places.all(|(at, len)| is_allocated(o.fd(), at, len)) => Ok(Some(o)),
                 _ => Err(Errno::ENOSPC),
             },
             Err(e) => Err(errno(e)),

@@ -116,6 +116,54 @@ fn damaged_writes_change_nothing() {
 }
 
 #[test]
+fn a_list_of_which_one_piece_is_damaged_or_out_of_order_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let ost = fresh(dir.path());
+    let pieces = [(10, pattern(1, 9000)), (9010, pattern(2, 1)), (40_000, pattern(3, 5000))];
+    let (good, data) = list(1, &pieces, 0);
+    let sums = good.sums.0.len();
+    for n in 0..sums {
+        let mut wrong = good.clone();
+        wrong.sums.0[n] ^= 1;
+        assert_eq!(ost.write_list(&wrong, &data), Err(Errno::EBADMSG), "sum {n}");
+        wrong.sums.0.remove(n);
+        assert_eq!(ost.write_list(&wrong, &data), Err(Errno::EBADMSG), "without sum {n}");
+        assert_eq!(ost.write_list_local(&wrong, &data), Err(Errno::EBADMSG), "without sum {n}");
+    }
+    let mut more = good.clone();
+    more.sums.0.push(0);
+    assert_eq!(ost.write_list(&more, &data), Err(Errno::EBADMSG));
+    assert_eq!(ost.stats().writes_damaged, 3 * sums as u64 + 1);
+    let places = |list: &[(u64, u32)]| {
+        let pieces = list.iter().map(|(offset, len)| Piece { offset: *offset, len: *len });
+        WriteList { pieces: List(pieces.collect()), flags: W_NO_SUMS, ..good.clone() }
+    };
+    let len = data.len() as u32;
+    for bad in [
+        &[][..],
+        &[(0, len - 1)],
+        &[(0, len + 1)],
+        &[(0, len), (50_000, 0)],
+        &[(9000, len - 1), (8999, 1)],
+        &[(9000, len - 1), (9000 + u64::from(len) - 2, 1)],
+        &[(0, u32::MAX), (u64::from(u32::MAX), u32::MAX)],
+        &vec![(0, 1); MAX_PIECES + 1],
+    ] {
+        assert_eq!(ost.write_list(&places(bad), &data), Err(Errno::EINVAL), "{bad:?}");
+    }
+    let many: Vec<(u64, u32)> = (0..=MAX_PIECES as u64).map(|n| (n * 2, 1)).collect();
+    let one_each = data.slice(..many.len());
+    assert_eq!(ost.write_list(&places(&many), &one_each), Err(Errno::EINVAL), "too many");
+    let far = places(&[(0, len - 1), (u64::MAX - 1, 1)]);
+    assert_eq!(ost.write_list(&far, &data), Err(Errno::EFBIG));
+    assert!(!glimpse(&ost, 1).exists);
+    ost.write_list(&good, &data).unwrap();
+    assert_eq!(read(&ost, 1, 10, 9001, 0).unwrap(), data[..9001]);
+    assert_eq!(read(&ost, 1, 40_000, 9001, 0).unwrap(), data[9001..]);
+    assert_eq!(glimpse(&ost, 1).size, 45_000);
+}
+
+#[test]
 fn sums_of_local_writes_are_stored_and_compared_when_read() {
     let dir = tempfile::tempdir().unwrap();
     let ost = fresh(dir.path());
@@ -181,6 +229,13 @@ fn a_full_target_still_destroys() {
     // What was taken is there; commits, holes and destroys work.
     commit(&ost, &[]).unwrap();
     assert_eq!(read(&ost, 1, at - data.len() as u64, 1 << 20, 0).unwrap(), data);
+    // What is there is written over, in one message with nothing that is not.
+    let last = at - (1 << 20);
+    let over = |n: u64| (last + n * 8192, pattern(n, 4096));
+    let (fits, bytes) = list(1, &[over(0), over(1)], 0);
+    ost.write_list(&fits, &bytes).unwrap();
+    let (mixed, bytes) = list(1, &[over(2), (at + (8 << 20), data.clone())], 0);
+    assert_eq!(ost.write_list(&mixed, &bytes), Err(Errno::ENOSPC));
     punch(&ost, 1, 0, 4 << 20, P_HOLE).unwrap();
     write(&ost, 2, 0, &data, 0).unwrap();
     ost.destroy(&Destroy { objects: List(vec![id(1), id(2)]) }).unwrap();
@@ -232,6 +287,12 @@ fn every_verb_over_net() {
     let w = WriteReq { object: id(1), offset: 5, flags: 0, sums: List(sums(5, &data)) };
     let reply = call(op::WRITE, w.to_bytes(), vec![data.clone()]).unwrap();
     assert_eq!(Written::from_bytes(&reply.body).unwrap().size, 100_005);
+    let (l, bytes) = list(1, &[(5, pattern(2, 10)), (90_000, pattern(3, 5000))], 0);
+    let reply = call(op::WRITE_LIST, l.to_bytes(), vec![bytes]).unwrap();
+    assert_eq!(Written::from_bytes(&reply.body).unwrap().size, 100_005);
+    let mut data = data.to_vec();
+    data[..10].copy_from_slice(&pattern(2, 10));
+    data[89_995..94_995].copy_from_slice(&pattern(3, 5000));
     let commit = CommitReq { objects: List(vec![id(1)]) };
     let reply = call(op::COMMIT, commit.to_bytes(), vec![]).unwrap();
     assert_eq!(Committed::from_bytes(&reply.body).unwrap().verifier, ost.verifier());
@@ -259,7 +320,7 @@ fn every_verb_over_net() {
     // Garbage and unknown requests are answered, not obeyed.
     assert_eq!(call(op::WRITE, vec![1, 2, 3], vec![]).unwrap_err(), Errno::EPROTO);
     assert_eq!(call(0x03ff, vec![], vec![]).unwrap_err(), Errno::EOPNOTSUPP);
-    assert_eq!(ost.stats().requests, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(ost.stats().requests, [1, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
     s.close();
     server.shutdown();
     ost.close().unwrap();

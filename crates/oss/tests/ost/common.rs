@@ -60,6 +60,18 @@ pub fn write(ost: &Ost, n: u32, offset: u64, data: &[u8], flags: u8) -> Result<W
     ost.write(&req, &Bytes::copy_from_slice(data))
 }
 
+/// Pieces with their checksums, and their bytes.
+pub fn list(n: u32, pieces: &[(u64, Vec<u8>)], flags: u8) -> (WriteList, Bytes) {
+    let sums = match flags & W_NO_SUMS {
+        0 => pieces.iter().flat_map(|(at, data)| sums(*at, data)).collect(),
+        _ => Vec::new(),
+    };
+    let place = |(at, data): &(u64, Vec<u8>)| Piece { offset: *at, len: data.len() as u32 };
+    let places = List(pieces.iter().map(place).collect());
+    let data: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.clone()).collect();
+    (WriteList { object: id(n), flags, pieces: places, sums: List(sums) }, data.into())
+}
+
 /// Reads and checks the checksums that came along.
 pub fn read(ost: &Ost, n: u32, offset: u64, len: u32, flags: u8) -> Result<Bytes, Errno> {
     let (reply, data) = ost.read(&Read { object: id(n), offset, len, flags })?;

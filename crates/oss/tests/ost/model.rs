@@ -11,16 +11,61 @@ const MAX: usize = 3 * 4096 + 700;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Write { n: u32, at: usize, len: usize, flags: u8 },
-    Append { n: u32, len: usize },
-    Read { n: u32, at: usize, len: usize, direct: bool },
-    Truncate { n: u32, to: usize },
-    Clear { n: u32, at: usize, len: usize, keep: bool },
-    Copy { from: u32, to: u32, at: usize, shift: usize, len: usize },
-    Allocate { n: u32, at: usize, len: usize, keep: bool },
-    Commit { all: bool, n: u32 },
-    Destroy { n: u32 },
-    Reopen { clean: bool },
+    Write {
+        n: u32,
+        at: usize,
+        len: usize,
+        flags: u8,
+    },
+    /// Gaps and lengths; one that would overlap none.
+    WriteList {
+        n: u32,
+        pieces: Vec<(usize, usize)>,
+        flags: u8,
+    },
+    Append {
+        n: u32,
+        len: usize,
+    },
+    Read {
+        n: u32,
+        at: usize,
+        len: usize,
+        direct: bool,
+    },
+    Truncate {
+        n: u32,
+        to: usize,
+    },
+    Clear {
+        n: u32,
+        at: usize,
+        len: usize,
+        keep: bool,
+    },
+    Copy {
+        from: u32,
+        to: u32,
+        at: usize,
+        shift: usize,
+        len: usize,
+    },
+    Allocate {
+        n: u32,
+        at: usize,
+        len: usize,
+        keep: bool,
+    },
+    Commit {
+        all: bool,
+        n: u32,
+    },
+    Destroy {
+        n: u32,
+    },
+    Reopen {
+        clean: bool,
+    },
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -29,9 +74,12 @@ fn ops() -> impl Strategy<Value = Op> {
     let at = || prop_oneof![0..MAX, (0usize..4).prop_map(|b| b * 4096)];
     let len = || prop_oneof![1..MAX, (1usize..4).prop_map(|b| b * 4096)];
     let flags =
-        prop_oneof![4 => Just(0), 1 => Just(W_SYNC), 2 => Just(W_DIRECT), 1 => Just(W_NO_SUMS)];
+        || prop_oneof![4 => Just(0), 1 => Just(W_SYNC), 2 => Just(W_DIRECT), 1 => Just(W_NO_SUMS)];
+    let gap = || prop_oneof![2 => Just(0usize), 3 => 1usize..5000, 1 => Just(4096)];
+    let pieces = proptest::collection::vec((gap(), prop_oneof![1usize..6000, Just(4096)]), 1..8);
     prop_oneof![
-        6 => (n(), at(), len(), flags).prop_map(|(n, at, len, flags)| Op::Write { n, at, len, flags }),
+        4 => (n(), pieces, flags()).prop_map(|(n, pieces, flags)| Op::WriteList { n, pieces, flags }),
+        6 => (n(), at(), len(), flags()).prop_map(|(n, at, len, flags)| Op::Write { n, at, len, flags }),
         3 => (n(), len()).prop_map(|(n, len)| Op::Append { n, len }),
         4 => (n(), at(), len(), any::<bool>()).prop_map(|(n, at, len, direct)| Op::Read { n, at, len, direct }),
         2 => (n(), at()).prop_map(|(n, to)| Op::Truncate { n, to }),
@@ -62,6 +110,22 @@ fn step(ost: &Ost, model: &mut Model, op: &Op, seed: u64) {
             let v = grown(&mut model[n as usize], at + len);
             v[at..at + len].copy_from_slice(&data);
             assert_eq!(w.size, v.len() as u64);
+        }
+        Op::WriteList { n, ref pieces, flags } => {
+            let mut end = 0;
+            let place = |(number, (gap, len)): (u64, &(usize, usize))| {
+                let at = end + gap;
+                end = at + len;
+                (at as u64, pattern(seed ^ (number << 32), *len))
+            };
+            let placed: Vec<(u64, Vec<u8>)> = (0..).zip(pieces).map(place).collect();
+            let (req, data) = list(n, &placed, flags);
+            let w = ost.write_list(&req, &data).unwrap();
+            for (at, data) in &placed {
+                let (at, end) = (*at as usize, *at as usize + data.len());
+                grown(&mut model[n as usize], end)[at..end].copy_from_slice(data);
+            }
+            assert_eq!(w.size, model[n as usize].as_ref().map_or(0, Vec::len) as u64);
         }
         Op::Append { n, len } => {
             let at = model[n as usize].as_ref().map_or(0, Vec::len);
