@@ -27,6 +27,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("unknown words", || words(cx));
     mount_points(cx)?;
     cx.case("no /dev/fuse", || no_device(cx));
+    cx.case("fsck of what is read-only", || read_only(cx));
     targets(cx)?;
     damaged(cx)?;
     network(cx)?;
@@ -136,6 +137,31 @@ fn no_device(cx: &Cx) -> Result<()> {
         .limit(90)
         .run()?;
     says(out, &["/dev/fuse"])
+}
+
+/// A snapshot, say: it is refused with the way out, and that way works.
+fn read_only(cx: &Cx) -> Result<()> {
+    let (fs, _) = stopped(cx, "read-only")?;
+    let there = cx.dir("read-only-view")?;
+    let script =
+        "mount --bind \"$1\" \"$2\" && mount -o remount,ro,bind \"$2\" && shift 2 && exec \"$@\"";
+    let view = |script: &str, check: &Path| {
+        let enter = cx.cmd("unshare").args(["--mount", "--", "sh", "-c", script, "sh"]);
+        let enter = enter.arg(&fs.data).arg(&there).arg(&cx.set.pinstripe).args(["fsck", "--data"]);
+        enter.arg(check).limit(60).run()
+    };
+    let refused = view(script, &there)?;
+    says(refused, &["check a copy of it, or an overlay"])?;
+    let (changes, over) = (cx.dir("read-only-changes")?, cx.dir("read-only-over")?);
+    let overlay = format!(
+        "mount -t tmpfs none {0} && mkdir {0}/upper {0}/work && mount -t overlay none {1} \
+         -o lowerdir={2},upperdir={0}/upper,workdir={0}/work",
+        changes.display(),
+        over.display(),
+        there.display(),
+    );
+    let script = script.replace("shift 2", &format!("{overlay} && shift 2"));
+    view(&script, &over)?.ok().map(|_| ())
 }
 
 fn format(cx: &Cx, words: &[&str], dirs: &[(&str, &Path)], key: &Path) -> Result<Out> {

@@ -8,7 +8,7 @@ mod management;
 mod objects;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use oss::check::OstDir;
 use serde::Serialize;
@@ -111,6 +111,20 @@ fn places(args: &FsckArgs) -> Outcome<(Parts, Option<Volume>)> {
     }
 }
 
+/// Opening a store replays its journal, so its place must be writable.
+fn writable(name: &str, dir: &Path) -> Outcome<()> {
+    match rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
+        Err(rustix::io::Errno::ROFS) => Err(Failure::run(format!(
+            "cannot check {name} in {}: that is read-only, and opening a metadata store replays its journal, which \
+             writes; check a copy of it, or an overlay: mount -t overlay none DIR -o \
+             lowerdir={},upperdir=EMPTY,workdir=EMPTY2",
+            dir.display(),
+            dir.display(),
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Checks these targets against each other.
 pub fn check(parts: &Parts, data_too: bool) -> Outcome<Findings> {
     let mut findings = Findings::default();
@@ -126,6 +140,7 @@ pub fn check(parts: &Parts, data_too: bool) -> Outcome<Findings> {
         let who = targets::identify(Role::Mdt, dir)?;
         let name = targets::name(Role::Mdt, who.index);
         same_fs(&name, who.fs)?;
+        writable(&name, dir)?;
         let report = mds::check::check_dir(dir);
         let report = report.doing(|| format!("cannot check {name} in {}", dir.display()))?;
         findings.inodes += report.inodes;
