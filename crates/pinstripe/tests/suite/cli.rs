@@ -15,7 +15,7 @@ fn help_and_version() {
     assert!(run(&["version"]).ok().starts_with("pinstripe 0."));
     assert!(run(&["--version"]).ok().starts_with("pinstripe 0."));
     let json: serde_json::Value = serde_json::from_str(&run(&["version", "--json"]).ok()).unwrap();
-    assert_eq!(json["wire"], 2);
+    assert_eq!(json["wire"], 3);
 }
 
 #[test]
