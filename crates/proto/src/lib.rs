@@ -23,7 +23,7 @@ pub use fid::{Fid, FidRange};
 pub use layout::Layout;
 pub use wire::{Dec, DecodeError, Enc, Wire};
 
-/// Version of the wire protocol; negotiated at connect, the lower of both sides is spoken.
+/// Version of the wire protocol; both sides must speak the same.
 pub const WIRE_VERSION: u8 = 3;
 /// Longest name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;

@@ -51,12 +51,12 @@ pub mod oss {
     pub const COPY: u16 = 0x0309;
     /// Reserves space; body [`crate::oss::Allocate`].
     pub const ALLOCATE: u16 = 0x030a;
-    /// Writes bytes to several places of one object; body [`crate::oss::WriteList`] + bulk, reply
-    /// [`crate::oss::Written`].
-    pub const WRITE_LIST: u16 = 0x030c;
     /// Shuts an evicted client out, for good; body [`crate::oss::Fence`]. Answered when nothing of it
     /// is at work any more.
     pub const FENCE: u16 = 0x030b;
+    /// Writes bytes to several places of one object; body [`crate::oss::WriteList`] + bulk, reply
+    /// [`crate::oss::Written`].
+    pub const WRITE_LIST: u16 = 0x030c;
 }
 
 /// Calls of a server to a client.

@@ -63,7 +63,7 @@ crate::wire_struct! {
         object: ObjectId,
         /// `W_*`.
         flags: u8,
-        /// Two to [`MAX_PIECES`], each behind the one before; together they are as long as the bulk,
+        /// One to [`MAX_PIECES`], each behind the one before; together they are as long as the bulk,
         /// in which they lie one after the other.
         pieces: List<Piece>,
         /// Checksums of the pieces, one piece's after the other's.

@@ -65,19 +65,12 @@ impl Ost {
             end_of(req.offset, data.len() as u64)?;
             let sums = if req.flags & W_NO_SUMS != 0 { &[][..] } else { &req.sums.0[..] };
             let piece = Arrived { offset: req.offset, data, sums };
-            self.arrived_well(&req.object, req.flags, &piece, compare)?;
-            if !data.is_empty() {
-                return self.put(&req.object, req.flags, &[piece]);
-            }
-            match self.existing(&req.object)? {
-                Some(object) => self.written(&object),
-                None => Ok(self.nothing_written()),
-            }
+            self.put(&req.object, req.flags, &[piece], compare)
         })
     }
 
     /// EBADMSG unless the bytes fit their sums, or these are switched off.
-    pub(super) fn arrived_well(
+    fn arrived_well(
         &self,
         object: &ObjectId,
         flags: u8,
@@ -95,13 +88,21 @@ impl Ost {
         Err(Errno::EBADMSG)
     }
 
-    /// Writes pieces that arrived well and are not empty.
+    /// Writes pieces, once all of them are found to have arrived well.
     pub(super) fn put(
         &self,
         id: &ObjectId,
         flags: u8,
         pieces: &[Arrived<'_>],
+        compare: Compare,
     ) -> Result<Written, Errno> {
+        pieces.iter().try_for_each(|piece| self.arrived_well(id, flags, piece, compare))?;
+        if pieces.iter().all(|piece| piece.data.is_empty()) {
+            return match self.existing(id)? {
+                Some(object) => self.written(&object),
+                None => Ok(self.nothing_written()),
+            };
+        }
         let places = pieces.iter().map(|p| (p.offset, p.len()));
         let object = match self.room_for(id, places)? {
             Some(object) => object,

@@ -8,7 +8,7 @@ use proto::Errno;
 use proto::oss::{MAX_PIECES, W_NO_SUMS, WriteList, Written, check_sums, count_sums, sums_len};
 
 use super::end_of;
-use super::write::{Arrived, Compare};
+use super::write::Arrived;
 use crate::ost::Ost;
 use crate::stats::Verb;
 
@@ -18,26 +18,15 @@ impl Ost {
     /// As [`Ost::write`]; and EINVAL: the places are empty, too many, out of order or overlap, or the
     /// bytes are not theirs.
     pub fn write_list(&self, req: &WriteList, data: &Bytes) -> Result<Written, Errno> {
-        self.write_list_compared(req, data, check_sums)
+        self.counted(Verb::Write, || {
+            self.put(&req.object, req.flags, &split(req, data)?, check_sums)
+        })
     }
 
     /// As [`Ost::write_local`].
     pub fn write_list_local(&self, req: &WriteList, data: &Bytes) -> Result<Written, Errno> {
-        self.write_list_compared(req, data, count_sums)
-    }
-
-    fn write_list_compared(
-        &self,
-        req: &WriteList,
-        data: &Bytes,
-        compare: Compare,
-    ) -> Result<Written, Errno> {
         self.counted(Verb::Write, || {
-            let pieces = split(req, data)?;
-            for piece in &pieces {
-                self.arrived_well(&req.object, req.flags, piece, compare)?;
-            }
-            self.put(&req.object, req.flags, &pieces)
+            self.put(&req.object, req.flags, &split(req, data)?, count_sums)
         })
     }
 }

@@ -116,9 +116,9 @@ fn writable(name: &str, dir: &Path) -> Outcome<()> {
     match rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
         Err(rustix::io::Errno::ROFS) => Err(Failure::run(format!(
             "cannot check {name} in {}: that is read-only, and opening a metadata store replays its journal, which \
-             writes; check a copy of it, or an overlay: mount -t overlay none DIR -o \
-             lowerdir={},upperdir=EMPTY,workdir=EMPTY2",
-            dir.display(),
+             writes; check a copy of it, or an overlay: mount -t overlay none VIEW -o \
+             lowerdir=DIR,upperdir=NEW/upper,workdir=NEW/work, where DIR is the directory this command was \
+             given, VIEW an empty one to give it instead, and those in NEW are empty, too",
             dir.display(),
         ))),
         _ => Ok(()),
