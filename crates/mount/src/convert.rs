@@ -64,6 +64,7 @@ pub fn rdev(dev: u32) -> u64 {
 /// Attributes after a change, and how long they are valid.
 pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
+    caches.nodes.seen(caches.node(a.fid), a);
     AttrOut { attr: attr(caches, a), ttl: caches.ttl(mark) }
 }
 

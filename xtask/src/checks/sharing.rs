@@ -286,6 +286,24 @@ fn removed_specials(a: &Path, b: &Path) -> Result<()> {
     let inside = format!("/proc/self/fd/{}/new", std::os::fd::AsRawFd::as_raw_fd(&open));
     let made = std::fs::File::create(inside).map_err(|e| e.raw_os_error());
     ensure!(made.is_err_and(|e| e == Some(rustix::io::Errno::NOENT.raw_os_error())), "it was made");
+    removed_and_let_go(a, b)
+}
+
+/// The one who removed it holds it a while longer: what was changed meanwhile is kept when he lets it go.
+fn removed_and_let_go(a: &Path, b: &Path) -> Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+    let name = "let-go-fifo";
+    mknodat(CWD, b.join(name), FileType::Fifo, Mode::from_raw_mode(0o640), 0)?;
+    let held = std::fs::File::options().read(true).write(true).open(b.join(name))?;
+    let theirs = open(a.join(name), OFlags::PATH, Mode::empty())?;
+    std::fs::remove_file(a.join(name))?;
+    held.set_permissions(std::fs::Permissions::from_mode(0o711))?;
+    drop(theirs);
+    // The other's kernel gives it back in its own time.
+    for _ in 0..50 {
+        ensure!(held.metadata()?.mode() & 0o777 == 0o711, "the mode that was set is lost");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     Ok(())
 }
 
