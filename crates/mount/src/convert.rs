@@ -71,7 +71,6 @@ pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
 /// Attributes that were asked for, and how long they are valid.
 pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
-    caches.nodes.seen(caches.node(a.fid), a);
     AttrOut { attr: attr(caches, a), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
 }
 

@@ -167,7 +167,10 @@ impl PinstripeFs {
     /// Attributes, also of what was removed and is still held.
     pub(crate) fn stat(&self, req: &Request, node: u64) -> Result<proto::Attr> {
         match self.client.getattr(&cred(req), self.caches.fid(node)) {
-            Ok(a) => Ok(a),
+            Ok(a) => {
+                self.caches.nodes.seen(node, &a);
+                Ok(a)
+            }
             Err(proto::Errno::ESTALE) => {
                 self.caches.nodes.gone(node).ok_or_else(|| self.lost(req, proto::Errno::ESTALE))
             }

@@ -3,7 +3,7 @@
 use super::grows::{By, Growing};
 use super::{believed, grows, kept, kept_changes, paths};
 use crate::cx::Cx;
-use crate::fs::same;
+use crate::fs::{same, until};
 use crate::plan::{Check, Need};
 use crate::random::Random;
 use crate::servers::{Cluster, Transport};
@@ -289,20 +289,27 @@ fn removed_specials(a: &Path, b: &Path) -> Result<()> {
     removed_and_let_go(a, b)
 }
 
-/// The one who removed it holds it a while longer: what was changed meanwhile is kept when he lets it go.
+/// The one who removed it holds it a while longer: the mode it had, whoever set it, is kept when he lets it go.
 fn removed_and_let_go(a: &Path, b: &Path) -> Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
-    let name = "let-go-fifo";
-    mknodat(CWD, b.join(name), FileType::Fifo, Mode::from_raw_mode(0o640), 0)?;
-    let held = std::fs::File::options().read(true).write(true).open(b.join(name))?;
-    let theirs = open(a.join(name), OFlags::PATH, Mode::empty())?;
-    std::fs::remove_file(a.join(name))?;
-    held.set_permissions(std::fs::Permissions::from_mode(0o711))?;
-    drop(theirs);
-    // The other's kernel gives it back in its own time.
-    for _ in 0..50 {
-        ensure!(held.metadata()?.mode() & 0o777 == 0o711, "the mode that was set is lost");
-        std::thread::sleep(Duration::from_millis(10));
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open, statvfs};
+    let mode = std::fs::Permissions::from_mode;
+    let used = || statvfs(b).map(|s| s.f_files - s.f_ffree);
+    for (who, early, late) in [("the other", 0o604, 0o604), ("who has it open", 0o640, 0o711)] {
+        let (before, name) = (used()?, format!("let-go-{early:o}"));
+        mknodat(CWD, b.join(&name), FileType::Fifo, Mode::from_raw_mode(0o640), 0)?;
+        let held = std::fs::File::options().read(true).write(true).open(b.join(&name))?;
+        std::fs::set_permissions(a.join(&name), mode(early))?;
+        let shown = || Ok::<_, anyhow::Error>(held.metadata()?.mode() & 0o777);
+        ensure!(shown()? == early, "the mode while it has a name");
+        let theirs = open(a.join(&name), OFlags::PATH, Mode::empty())?;
+        std::fs::remove_file(a.join(&name))?;
+        if late != early {
+            held.set_permissions(mode(late))?;
+        }
+        drop(theirs);
+        // The other's kernel gives it back in its own time.
+        until("the MDT destroys it", || used().is_ok_and(|now| now <= before))?;
+        ensure!(shown()? == late, "the mode that {who} had set is {:o}, not {late:o}", shown()?);
     }
     Ok(())
 }
