@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::counters::Counters;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
 use crate::leases::Leases;
+use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
@@ -237,7 +238,7 @@ fn make_core(
     let grant = sessions.grant;
     let sole = Arc::new(AtomicBool::new(grant.sole));
     let trust = Trust::new(sole.clone(), leases.clone(), options.write_through);
-    let wb = Wb::new(trust, grant.dom_limit.into());
+    let (wb, listener) = (Wb::new(trust, grant.dom_limit.into()), Told::default());
     Core {
         budget: Budget::new(&options),
         mdt: Arc::new(Mdt::new(
@@ -248,6 +249,7 @@ fn make_core(
             wb,
             flusher,
             options.pauses.clone(),
+            listener.clone(),
         )),
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
@@ -255,7 +257,7 @@ fn make_core(
         registry: Registry::default(),
         locks: LockTable::default(),
         local: Local::default(),
-        listener: RwLock::new(None),
+        listener,
         sole,
         sole_turn: Mutex::default(),
         leases,

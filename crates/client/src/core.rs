@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::counters::Counters;
 use crate::inode::{AsOf, Inode, Place, State};
 use crate::leases::{Got, Leases, Mark};
+use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::Mdt;
@@ -38,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) locks: LockTable,
     pub(crate) local: Local,
-    pub(crate) listener: RwLock<Option<Arc<dyn Listener>>>,
+    pub(crate) listener: Told,
     pub(crate) sole: Arc<AtomicBool>,
     /// Held by who changes that, and looks whether the session that says so is still the present one.
     pub(crate) sole_turn: Mutex<()>,

@@ -97,10 +97,10 @@ impl Core {
         };
         let (size, mtime) = (late.end, Some(late.mtime));
         let report = SizeReport { size, exact: false, blocks: None, mtime, atime: None };
-        self.leases.changed(inode.fid);
+        self.leases.changing(inode.fid);
         let life = self.life.load(SeqCst);
         let told = self.mdt.past(vec![Op::Report { fid: inode.fid, report }]).and_then(last);
-        self.leases.changed(inode.fid);
+        self.leases.change_ended(inode.fid, false);
         let mut st = inode.st.lock();
         st.saying = false;
         let told = match told {

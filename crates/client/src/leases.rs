@@ -5,6 +5,9 @@
 //! changed here, since it was asked for. What was learned is the truth only if its lease is held
 //! now and was held all the time since the question was asked, or came with the same answer:
 //! whoever keeps something notes that [`Mark`] and asks [`Leases::fresh`] before each use.
+//! While a change made here is on its way, its inode's data and attributes are not believed: others may
+//! see it changed already. What the MDT grants of them meanwhile counts only with the answer to that
+//! very change, which is about what it left.
 //! Assumptions: the MDT notes a grant before it answers and bounds how many there are; what this
 //! table has lost the MDT may still list, which costs a call-back at most. Under the SOLE lease
 //! nothing here is asked. Never does: I/O, waiting.
@@ -67,6 +70,8 @@ struct Entry {
     watched: bool,
     /// When that was last called back.
     called: u64,
+    /// Messages on their way that change it.
+    changing: u32,
 }
 
 /// What came with one answer.
@@ -155,17 +160,18 @@ impl Leases {
     fn entry<'a>(&self, shard: &'a mut HashMap<Fid, Entry>, fid: Fid) -> &'a mut Entry {
         if shard.len() >= PER_SHARD && !shard.contains_key(&fid) {
             self.floor.fetch_max(self.tick(), SeqCst);
-            shard.retain(|_, e| e.bits != 0 || e.watched);
+            shard.retain(|_, e| e.bits != 0 || e.watched || e.changing > 0);
         }
         shard.entry(fid).or_insert_with(|| {
             let stamp = self.floor.load(SeqCst);
             let (late_ended, called, since) = (stamp, stamp, [stamp; 3]);
-            Entry { bits: 0, stamp, late_ended, since, watched: false, called }
+            Entry { bits: 0, stamp, late_ended, since, watched: false, called, changing: 0 }
         })
     }
 
-    /// Takes what an answer to a question of `mark` granted; what of it counts.
-    pub(crate) fn granted(&self, mut leases: Vec<Lease>, mark: Mark) -> Got {
+    /// Takes what an answer to a question of `mark` granted; what of it counts. `own`: what the same message
+    /// changed ([`Leases::changing`]).
+    pub(crate) fn granted(&self, mut leases: Vec<Lease>, mark: Mark, own: &[Fid]) -> Got {
         leases.retain_mut(|lease| {
             let mut shard = self.shard(lease.fid).lock();
             let entry = self.entry(&mut shard, lease.fid);
@@ -177,6 +183,9 @@ impl Leases {
             }
             if entry.late_ended > mark.0 {
                 lease.bits &= !LS_LATE;
+            }
+            if entry.changing > u32::from(own.contains(&lease.fid)) {
+                lease.bits &= !CHANGED;
             }
             let new = lease.bits & !entry.bits;
             entry.bits |= lease.bits;
@@ -274,7 +283,14 @@ impl Leases {
         if bits & LS_READ != 0 {
             self.unwatch(fid);
         }
-        self.stamp(fid, bits, 0)
+        let had = self.stamp(fid, bits, 0);
+        if bits & LS_WRITE != 0
+            && let Some(entry) = self.shard(fid).lock().get_mut(&fid).filter(|e| e.changing > 0)
+        {
+            // Others may see the change from now on.
+            entry.bits &= !CHANGED;
+        }
+        had
     }
 
     /// This client changes, or has just changed, an inode: what it knew of data and attributes is
@@ -282,6 +298,24 @@ impl Leases {
     pub(crate) fn changed(&self, fid: Fid) {
         if self.on {
             self.stamp(fid, CHANGED, LS_WRITE);
+        }
+    }
+
+    /// A message that changes an inode is about to be sent; ends with [`Leases::change_ended`].
+    pub(crate) fn changing(&self, fid: Fid) {
+        self.changed(fid);
+        let mut shard = self.shard(fid).lock();
+        self.entry(&mut shard, fid).changing += 1;
+    }
+
+    /// It was answered, or is lost. `told`: what came with the answer is of after the change, and stays; older
+    /// attributes are known by their version.
+    pub(crate) fn change_ended(&self, fid: Fid, told: bool) {
+        if !told {
+            self.changed(fid);
+        }
+        if let Some(entry) = self.shard(fid).lock().get_mut(&fid) {
+            entry.changing = entry.changing.saturating_sub(1);
         }
     }
 
@@ -324,7 +358,16 @@ impl Leases {
     /// Nothing is held any more, and nothing asked before counts.
     pub(crate) fn clear(&self) {
         self.floor.fetch_max(self.tick(), SeqCst);
-        self.shards.iter().for_each(|s| s.lock().clear());
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let changing = |e: Entry| (e.changing > 0).then_some(e.changing);
+            let left: Vec<(Fid, u32)> =
+                shard.iter().filter_map(|(fid, e)| Some((*fid, changing(*e)?))).collect();
+            shard.clear();
+            for (fid, changing) in left {
+                self.entry(&mut shard, fid).changing = changing;
+            }
+        }
     }
 
     /// Inodes with leases.
@@ -347,14 +390,14 @@ mod tests {
     /// Asks and is granted; the mark of what the answer told.
     fn learn(l: &Leases, bits: u8) -> Mark {
         let asked = l.mark();
-        l.granted(grant(bits), asked).mark(F, bits, asked)
+        l.granted(grant(bits), asked, &[]).mark(F, bits, asked)
     }
 
     /// Cut off, or stopped, it may be evicted before it learns so.
     #[test]
     fn nothing_is_believed_of_a_server_that_was_not_heard_for_long() {
         let l = Leases::new(true);
-        let mark = l.granted(grant(LS_ATTR), l.mark()).mark;
+        let mark = l.granted(grant(LS_ATTR), l.mark(), &[]).mark;
         let heard = Arc::new(net::Heard::new(false));
         l.heard_by(Arc::clone(&heard));
         assert!(l.fresh(F, LS_ATTR, mark));
@@ -371,7 +414,7 @@ mod tests {
         let l = Leases::new(true);
         let asked = l.mark();
         l.recalled(F, LS_READ);
-        let late = l.granted(grant(LS_READ | LS_ATTR), asked).mark(F, LS_READ, asked);
+        let late = l.granted(grant(LS_READ | LS_ATTR), asked, &[]).mark(F, LS_READ, asked);
         assert!(!l.has(F, LS_READ) && !l.has(F, LS_ATTR));
         let again = learn(&l, LS_READ);
         assert!(l.fresh(F, LS_READ, again));
@@ -382,7 +425,7 @@ mod tests {
     fn what_was_learned_without_a_lease_is_not_covered_by_a_later_one() {
         let l = Leases::new(true);
         let asked = l.mark();
-        let told = l.granted(Vec::new(), asked).mark(F, LS_READ, asked);
+        let told = l.granted(Vec::new(), asked, &[]).mark(F, LS_READ, asked);
         let lookup = learn(&l, LS_ATTR);
         let read = learn(&l, LS_READ | LS_ATTR);
         assert!(!l.fresh(F, LS_READ, told) && !l.fresh(F, LS_READ, lookup));
@@ -405,7 +448,7 @@ mod tests {
         let l = Leases::new(true);
         let asked = l.mark();
         l.changed(F);
-        l.granted(grant(LS_READ), asked);
+        l.granted(grant(LS_READ), asked, &[]);
         assert!(l.watches(F) && !l.has(F, LS_READ), "changed here since it was asked for");
         l.changed(F);
         assert!(l.watches(F));
@@ -414,7 +457,7 @@ mod tests {
         let asked = l.mark();
         l.recalled(F, LS_READ);
         assert!(!l.watches(F));
-        l.granted(grant(LS_READ), asked);
+        l.granted(grant(LS_READ), asked, &[]);
         assert!(!l.watches(F), "called back since it was asked for");
         learn(&l, LS_READ);
         assert!(l.watches(F));
@@ -433,7 +476,7 @@ mod tests {
         l.changed(F);
         assert!(l.has(F, LS_LOOKUP | LS_OPEN) && l.fresh(F, LS_LOOKUP, told));
         assert!(!l.has(F, LS_READ) && !l.has(F, LS_ATTR));
-        l.granted(grant(LS_READ), asked);
+        l.granted(grant(LS_READ), asked, &[]);
         assert!(!l.has(F, LS_READ), "asked before the change");
     }
 
@@ -457,12 +500,60 @@ mod tests {
         l.born(F, FileKind::File);
         let asked = l.mark();
         l.end_late(F);
-        let got = l.granted(grant(of_maker(FileKind::File) | LS_LATE), asked);
+        let got = l.granted(grant(of_maker(FileKind::File) | LS_LATE), asked, &[]);
         l.confirm(F, &got);
         assert!(l.excludes(F) && l.has(F, of_maker(FileKind::File)));
         assert!(!l.has(F, LS_LATE), "ended after it was asked for");
         learn(&l, LS_LATE);
         assert!(l.has(F, LS_LATE));
+    }
+
+    /// Others may see what it is changed to before the answer is here.
+    #[test]
+    fn what_is_granted_while_a_change_is_on_its_way_counts_only_with_its_answer() {
+        let (l, bits) = (Leases::new(true), LS_ATTR | LS_READ | LS_OPEN);
+        let before = learn(&l, bits);
+        l.changing(F);
+        assert!(!l.fresh(F, LS_ATTR, before));
+        let between = learn(&l, bits);
+        assert!(!l.has(F, LS_ATTR) && !l.has(F, LS_READ) && l.has(F, LS_OPEN));
+        let asked = l.mark();
+        let told = l.granted(grant(bits), asked, &[F]).mark(F, LS_ATTR, asked);
+        l.change_ended(F, true);
+        assert!(l.fresh(F, LS_ATTR | LS_READ, told));
+        assert!(!l.fresh(F, LS_ATTR, before) && !l.fresh(F, LS_ATTR, between), "of before it");
+        l.changing(F);
+        l.granted(grant(bits), l.mark(), &[F]);
+        l.change_ended(F, false);
+        assert!(!l.has(F, LS_ATTR), "nobody said that it is of after the change");
+        let again = learn(&l, bits);
+        assert!(l.fresh(F, LS_ATTR, again));
+    }
+
+    #[test]
+    fn of_two_changes_on_their_way_neither_answer_counts() {
+        let l = Leases::new(true);
+        l.changing(F);
+        l.changing(F);
+        l.granted(grant(LS_ATTR), l.mark(), &[F]);
+        assert!(!l.has(F, LS_ATTR), "the other may be done after it");
+        l.clear();
+        l.change_ended(F, true);
+        l.granted(grant(LS_ATTR), l.mark(), &[]);
+        assert!(!l.has(F, LS_ATTR), "one is still on its way, whatever was lost");
+        l.change_ended(F, true);
+        learn(&l, LS_ATTR);
+        assert!(l.has(F, LS_ATTR));
+    }
+
+    #[test]
+    fn the_only_writer_believes_while_it_changes_until_others_come() {
+        let l = Leases::new(true);
+        let told = learn(&l, LS_ATTR | LS_READ | LS_WRITE);
+        l.changing(F);
+        assert!(l.fresh(F, LS_READ | LS_ATTR, told));
+        assert_eq!(l.recalled(F, LS_WRITE), LS_WRITE);
+        assert!(!l.has(F, LS_ATTR) && !l.has(F, LS_READ));
     }
 
     #[test]
@@ -475,7 +566,7 @@ mod tests {
         l.away(false);
         assert!(l.fresh(F, LS_ATTR, told), "the same session went on");
         l.clear();
-        l.granted(grant(LS_ATTR), asked);
+        l.granted(grant(LS_ATTR), asked, &[]);
         assert!(!l.has(F, LS_ATTR), "another session: what was asked before counts for nothing");
     }
 
@@ -488,7 +579,7 @@ mod tests {
         }
         for oid in 0..64 {
             let fid = Fid { seq: 1, oid, ver: 0 };
-            l.granted(vec![Lease { fid, bits: LS_ATTR }], asked);
+            l.granted(vec![Lease { fid, bits: LS_ATTR }], asked, &[]);
             assert!(!l.has(fid, LS_ATTR), "dropped is not forgotten");
         }
         let kept: usize = l.shards.iter().map(|s| s.lock().len()).sum();

@@ -1,7 +1,13 @@
 //! What the layer above is told when caches must go.
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use proto::Fid;
 use proto::mds::Lease;
+
+/// Who is told, once there is somebody.
+pub(crate) type Told = Arc<RwLock<Option<Arc<dyn Listener>>>>;
 
 /// Told about leases. Methods run on threads of the client that hold none of its locks; they may
 /// block, but must not call methods that wait for a lease.
@@ -15,6 +21,9 @@ pub trait Listener: Send + Sync + 'static {
     fn recalled(&self, leases: &[Lease]);
     /// Somebody else has written a file that is watched: drop what is cached of its bytes.
     fn written(&self, _fid: Fid) {}
+    /// Changes of these inodes are about to be sent, which others may see before they are answered; until then nothing of
+    /// them is vouched for. Drop cached attributes. Runs on the thread that asked for the change.
+    fn changing(&self, _fids: &[Fid]) {}
     /// Whether bytes of a watched file may have been cached since they were dropped last.
     fn shows(&self, _fid: Fid) -> bool {
         false

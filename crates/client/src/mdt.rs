@@ -15,6 +15,7 @@ use proto::{Errno, Fid, FidRange, Wire, ops};
 
 use crate::counters::Counters;
 use crate::leases::Got;
+use crate::listener::Told;
 use crate::pauses::Pauses;
 use crate::promises::Promises;
 use crate::wb::Wb;
@@ -58,6 +59,7 @@ pub(crate) struct Mdt {
     flusher: Sender<()>,
     pub(crate) promises: Arc<Promises>,
     pub(crate) pauses: Pauses,
+    listener: Told,
     fids: Mutex<Fids>,
 }
 
@@ -141,9 +143,22 @@ impl Mdt {
         wb: Wb,
         flusher: Sender<()>,
         pauses: Pauses,
+        listener: Told,
     ) -> Mdt {
         let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
-        Mdt { session, counters, wb, flusher, promises, pauses, fids: Mutex::new(fids) }
+        let fids = Mutex::new(fids);
+        Mdt { session, counters, wb, flusher, promises, pauses, listener, fids }
+    }
+
+    /// Changes of these are about to be sent, of which others may have something.
+    pub(crate) fn announce_changes(&self, fids: &[Fid]) {
+        if fids.is_empty() {
+            return;
+        }
+        let listener = self.listener.read().clone();
+        if let Some(listener) = listener {
+            listener.changing(fids);
+        }
     }
 
     fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {

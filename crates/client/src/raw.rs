@@ -10,6 +10,7 @@ use proto::{Attr, Errno, Fid, FileKind, Wire};
 use crate::ClientError;
 use crate::counters::Counters;
 use crate::leases::Leases;
+use crate::listener::Told;
 use crate::mdt::{Mdt, own_cred};
 use crate::pauses::Pauses;
 use crate::wb::{Trust, Wb};
@@ -55,7 +56,8 @@ impl MdsSession {
         let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0);
         let (flusher, _) = crossbeam_channel::bounded(1);
         let promises = Arc::default();
-        let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher, Pauses::default());
+        let (pauses, nobody) = (Pauses::default(), Told::default());
+        let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher, pauses, nobody);
         Ok(MdsSession { mdt: Arc::new(mdt) })
     }
 

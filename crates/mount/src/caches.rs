@@ -286,6 +286,11 @@ impl Listener for Caches {
         }
     }
 
+    fn changing(&self, fids: &[Fid]) {
+        let nodes = fids.iter().map(|fid| self.node(*fid));
+        self.drop_attributes(nodes.filter(|node| self.nodes.is_believed(*node)));
+    }
+
     fn written(&self, fid: Fid) {
         if self.pages.unkeep(self.node(fid)) {
             self.drop_pages(fid, true);

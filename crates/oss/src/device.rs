@@ -146,7 +146,7 @@ mod tests {
                 s.spawn(move || {
                     let turn = device.turn(len);
                     order.lock().push(n);
-                    until("the others", || order.lock().len() > 1 || n > 0);
+                    until("the first two have theirs at the same time", || order.lock().len() > 1);
                     drop(turn);
                 });
                 until("it waits", || device.reads.lock().waiting.len() == n + 1);

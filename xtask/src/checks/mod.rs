@@ -33,6 +33,7 @@ mod names;
 mod net;
 mod orphans;
 mod overlay;
+mod own_changes;
 mod paths;
 mod pjdfstest;
 mod rights;

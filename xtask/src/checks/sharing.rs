@@ -1,7 +1,7 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
 use super::grows::{By, Growing};
-use super::{believed, grows, kept, kept_changes, paths};
+use super::{believed, grows, kept, kept_changes, own_changes, paths};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::plan::{Check, Need};
@@ -83,6 +83,11 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("attributes, one by one", || believed::one_by_one(&a, &b, cx.seed(), rounds));
     let time = Duration::from_secs(cx.size(8, 3));
     cx.case("attributes while others look", || believed::while_others_look(&a, &b, time));
+    let time = Duration::from_secs(cx.size(6, 2));
+    cx.case("times on the mount that sets them", || own_changes::times(&a, &b, time));
+    cx.case("links on the mount that makes them", || own_changes::links(&a, &b, time));
+    cx.case("names on the mount that makes them", || own_changes::made(&a, &b, time));
+    cx.case("a file's name on the mount that changes it", || own_changes::renamed(&a, &b, time));
     cx.case("a path walked again while its mount is stopped", || {
         let pid = cluster.mount_pid(&a)?;
         paths::walked(&a, &b, pid)

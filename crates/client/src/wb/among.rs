@@ -21,7 +21,7 @@ use super::send::{Telling, logged, looks, own_time};
 use super::{Lost, Tree};
 use crate::attrs::Known;
 use crate::leases::Got;
-use crate::mdt::{Mdt, own_cred};
+use crate::mdt::Mdt;
 use crate::names::Found;
 
 /// Opens told in one message.
@@ -108,7 +108,7 @@ impl Mdt {
             let part: Vec<Telling> = left.drain(..left.len().min(TELL_OPENS)).collect();
             drop(tree);
             let ops = part.iter().map(|(op, ..)| op.clone()).collect();
-            let message = Message { cred: own_cred(), at: Vec::new(), ops, goes_on: true };
+            let message = Message::plain(ops);
             let answer = self.send(message).map(|(results, _)| results).unwrap_or_default();
             tree = self.wb.tree.lock();
             let mut answer = answer.into_iter();

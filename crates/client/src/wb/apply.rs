@@ -135,7 +135,7 @@ impl Tree {
         }
         let fid = match name {
             b".." => known!(self.parent(dir)),
-            _ if odd(name) || !self.trusts(dir) => return Ask,
+            _ if odd(name) || !self.trusts(dir) || self.is_moving(dir, name) => return Ask,
             _ => match self.names.find(dir, name) {
                 Found::Is(fid, _) => fid,
                 Found::Absent => return Fails(Errno::ENOENT),
@@ -150,7 +150,7 @@ impl Tree {
         let plus = flags & RD_PLUS != 0;
         let each = if plus { ENTRY_BYTES.0 } else { ENTRY_BYTES.1 };
         let room = (max_bytes as usize).min(MAX_BODY as usize - 16384);
-        if room < each + NAME_MAX || !self.trusts(dir) {
+        if room < each + NAME_MAX || !self.trusts(dir) || self.are_moving(dir) {
             return Ask;
         }
         let page = known!(self.names.page(dir, from, (room / each).min(MAX_ENTRIES)));

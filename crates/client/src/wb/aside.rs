@@ -72,9 +72,9 @@ impl Mdt {
     ) {
         let doubtful = self.wb.tree.lock().makes_doubtful(&[&op]);
         let leases = self.wb.trust.leases.clone();
-        doubtful.iter().for_each(|fid| leases.changed(*fid));
+        doubtful.iter().for_each(|fid| leases.changing(*fid));
         self.submit(&own_cred(), vec![op], move |answer| {
-            doubtful.iter().for_each(|fid| leases.changed(*fid));
+            doubtful.iter().for_each(|fid| leases.change_ended(*fid, false));
             done(answer);
         });
     }

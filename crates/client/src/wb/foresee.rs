@@ -25,7 +25,7 @@ use super::message::Message;
 use super::near::SOUGHT;
 use super::{Note, Tree};
 use crate::leases::of_maker;
-use crate::mdt::{Mdt, own_cred};
+use crate::mdt::Mdt;
 use crate::names::Found;
 
 /// Inodes asked for before the first removal, and once others followed.
@@ -92,7 +92,7 @@ impl Mdt {
     pub(crate) fn ask_together(&self, fid: Fid) -> bool {
         let Some((dir, mut wishes)) = self.wb.tree.lock().rewrites(fid) else { return false };
         let ops = wishes.iter().map(|(op, _)| op.clone()).collect();
-        let message = Message { cred: own_cred(), at: Vec::new(), ops, goes_on: true };
+        let message = Message::plain(ops);
         let Ok((results, got)) = self.send(message) else { return false };
         let got = Arc::new(got);
         let mut tree = self.wb.tree.lock();

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::mds::*;
 use proto::wire::List;
-use proto::{Errno, TimeSpec, Wire, ops};
+use proto::{Errno, Fid, TimeSpec, Wire, ops};
 
 use crate::leases::Got;
-use crate::mdt::{Mdt, answer, changed};
+use crate::mdt::{Mdt, answer, changed, own_cred};
 
 /// How long operations are sent again that others' leases stand in the way of, and how fast.
 const RESTARTS: Duration = Duration::from_secs(60);
@@ -24,9 +24,17 @@ pub(super) struct Message {
     pub(super) at: Vec<TimeSpec>,
     pub(super) ops: Vec<Op>,
     pub(super) goes_on: bool,
+    /// Inodes it changes of which others may have something ([`crate::leases::Leases::changing`]).
+    pub(super) changes: Vec<Fid>,
 }
 
 impl Message {
+    /// What is this client's own concern, and changes nothing that others have something of.
+    pub(super) fn plain(ops: Vec<Op>) -> Message {
+        let (at, changes) = (Vec::new(), Vec::new());
+        Message { cred: own_cred(), at, ops, goes_on: true, changes }
+    }
+
     /// The first operations are done.
     fn skip(&mut self, ops: usize) {
         self.ops.drain(..ops);
@@ -79,7 +87,7 @@ impl Mdt {
         let changed = changed(&message.ops);
         let (results, leases) = answer(message.ops.len(), &changed, reply, &self.promises)?;
         self.pauses.point();
-        let got = trust.leases.granted(leases, mark);
+        let got = trust.leases.granted(leases, mark, &message.changes);
         self.pauses.point();
         Ok((results, got))
     }

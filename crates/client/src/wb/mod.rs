@@ -68,6 +68,8 @@ pub(crate) struct Tree {
     pub(crate) log: Log,
     /// Inodes that operations on their way to the MDT change.
     busy: HashMap<Fid, u32>,
+    /// Names, by directory, that such change: others may see them changed already.
+    busy_names: Vec<(Fid, Vec<u8>)>,
     /// Inodes that what is logged or on its way touches, and how many entries do not say which.
     pending: HashMap<Fid, u32>,
     vague: usize,
@@ -120,6 +122,7 @@ impl Wb {
             kinds: Kinds::default(),
             log: Log::default(),
             busy: HashMap::default(),
+            busy_names: Vec::new(),
             pending: HashMap::default(),
             vague: 0,
             moving: 0,
@@ -272,6 +275,21 @@ impl Tree {
         fids.sort_unstable();
         fids.dedup();
         fids
+    }
+
+    /// Names an operation changes, and of which directory.
+    fn touched_names(op: &Op) -> Vec<(Fid, Vec<u8>)> {
+        match op {
+            Op::Create { dir, name, .. } if name.is_empty() => Vec::new(),
+            Op::Create { dir, name, .. }
+            | Op::Unlink { dir, name, .. }
+            | Op::Link { dir, name, .. } => vec![(*dir, name.clone())],
+            Op::Rename { from_dir, from, to_dir, to, .. }
+            | Op::Whiteout { from_dir, from, to_dir, to, .. } => {
+                vec![(*from_dir, from.clone()), (*to_dir, to.clone())]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The directory whose names an operation asks for.

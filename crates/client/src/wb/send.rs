@@ -230,7 +230,7 @@ impl Mdt {
         let may = self.wb.trust.any();
         let opens = tree.tell_opens(&refs);
         let doubtful = tree.makes_doubtful(&refs);
-        doubtful.iter().for_each(|fid| self.wb.trust.leases.changed(*fid));
+        doubtful.iter().for_each(|fid| self.wb.trust.leases.changing(*fid));
         // What is open here goes name by name: its opens take the message's room.
         let foresees = may && !alone && opens.is_empty();
         let mut first = if foresees { tree.foresee(&ops) } else { Vec::new() };
@@ -243,10 +243,12 @@ impl Mdt {
         let ops: Vec<Op> = ops.into_iter().map(|op| tree.closing(op)).collect();
         tree.in_flight = !front.is_empty();
         drop(tree);
+        // Nothing of them is vouched for from here on; what was before is forgotten before anybody can see the change.
+        self.announce_changes(&doubtful);
 
-        let now = own_time();
+        let (now, changes) = (own_time(), doubtful.clone());
         let at = if front.is_empty() { Vec::new() } else { front.iter().map(|e| e.at).collect() };
-        let mut message = Message { cred, at, ops: Vec::new(), goes_on: !alone };
+        let mut message = Message { cred, at, ops: Vec::new(), goes_on: !alone, changes };
         message.ops.extend(front.iter().map(|e| e.op.clone()));
         message.ops.extend(first.iter().map(|(op, _)| op.clone()));
         message.ops.extend(opens.iter().map(|(op, ..)| op.clone()));
@@ -320,7 +322,7 @@ impl Mdt {
             front.iter().for_each(|entry| tree.failed_later(&entry.op, *e));
             ops.iter().for_each(|op| tree.doubt(op));
         }
-        tree.doubt_again(&doubtful, &told);
+        tree.changes_ended(&doubtful, &told);
         tree.in_flight &= front.is_empty();
         tree.end_busy(&busy);
         tree.moving -= moves;
@@ -353,6 +355,7 @@ impl Mdt {
             at: front.iter().map(|e| e.at).collect(),
             ops: front.iter().map(|e| e.op.clone()).collect(),
             goes_on: true,
+            changes: Vec::new(),
         };
         message.ops.push(room.clone());
         message.at.push(own_time());
@@ -403,6 +406,12 @@ impl Mdt {
     }
 }
 
+/// What operations on their way change.
+struct Busy {
+    fids: Vec<Fid>,
+    names: Vec<(Fid, Vec<u8>)>,
+}
+
 /// An open to be told: the operation, file, handle and `O_*`.
 pub(super) type Telling = (Op, Fid, u64, u32);
 
@@ -420,16 +429,23 @@ impl Tree {
         ops.iter().any(|op| self.touched(op).iter().any(|fid| self.busy.contains_key(fid)))
     }
 
-    fn make_busy(&mut self, ops: &[&Op]) -> Vec<Fid> {
+    fn make_busy(&mut self, ops: &[&Op]) -> Busy {
         let fids: Vec<Fid> = ops.iter().flat_map(|op| self.touched(op)).collect();
         for fid in &fids {
             *self.busy.entry(*fid).or_default() += 1;
         }
-        fids
+        let names: Vec<_> = ops.iter().flat_map(|op| Tree::touched_names(op)).collect();
+        self.busy_names.extend(names.iter().cloned());
+        Busy { fids, names }
     }
 
-    fn end_busy(&mut self, fids: &[Fid]) {
-        for fid in fids {
+    fn end_busy(&mut self, busy: &Busy) {
+        for name in &busy.names {
+            if let Some(at) = self.busy_names.iter().position(|busy| busy == name) {
+                self.busy_names.swap_remove(at);
+            }
+        }
+        for fid in &busy.fids {
             if let Some(n) = self.busy.get_mut(fid) {
                 *n -= 1;
                 if *n == 0 {

@@ -45,6 +45,18 @@ impl Tree {
         self.trust.alone() || self.trust.leases.fresh(dir, LS_LOOKUP, self.names.mark(dir))
     }
 
+    /// Whether others may see a name changed already by an operation on its way.
+    pub(super) fn is_moving(&self, dir: Fid, name: &[u8]) -> bool {
+        let among = !self.busy_names.is_empty() && !self.trust.alone();
+        among && self.busy_names.iter().any(|busy| busy.0 == dir && busy.1 == name)
+    }
+
+    /// The same of any name of a directory.
+    pub(super) fn are_moving(&self, dir: Fid) -> bool {
+        let among = !self.busy_names.is_empty() && !self.trust.alone();
+        among && self.busy_names.iter().any(|busy| busy.0 == dir)
+    }
+
     /// Whether what was asked of a directory's names then is the truth now, and may be added to what
     /// is known of them.
     pub(super) fn trusts_since(&mut self, dir: Fid, note: &Note) -> bool {
@@ -121,12 +133,9 @@ impl Tree {
         fids
     }
 
-    /// Their answer is here: doubt once more, for what was asked meanwhile; not of directories whose
-    /// attributes were `told` behind the change: older ones are known by their version.
-    pub(super) fn doubt_again(&self, fids: &[Fid], told: &[Fid]) {
-        for fid in fids.iter().filter(|fid| !told.contains(fid)) {
-            self.trust.leases.changed(*fid);
-        }
+    /// Their answer is here; it `told` the attributes of some behind the change.
+    pub(super) fn changes_ended(&self, fids: &[Fid], told: &[Fid]) {
+        fids.iter().for_each(|fid| self.trust.leases.change_ended(*fid, told.contains(fid)));
     }
 }
 
