@@ -131,6 +131,11 @@ impl Client {
         self.core().watch(fid)
     }
 
+    /// Whether nobody else can see what is changed in a directory, until the listener is told.
+    pub fn is_alone_in(&self, dir: Fid) -> bool {
+        self.is_sole() || self.core().leases.excludes(dir)
+    }
+
     /// Whether nobody else can have a file open, or read or write it, until the listener is told.
     pub fn is_alone_with(&self, fid: Fid) -> bool {
         self.is_sole() || self.core().leases.has(fid, LS_WRITE)

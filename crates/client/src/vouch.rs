@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
-use proto::Attr;
 use proto::attr::A_SIZE_LAGS;
 use proto::mds::O_WRITE;
+use proto::{Attr, Fid};
 
 use crate::client::Client;
 use crate::core::Core;
@@ -27,6 +27,17 @@ impl Client {
         }
         let left = core.leases.left()?;
         core.stands(attr).then_some(left)
+    }
+
+    /// For how long a name in a directory, which this client has just told, may be believed among others to lead to this
+    /// inode, or nowhere; None: not at all. Whoever believes it is told by the listener when that ends early.
+    pub fn vouches_for_name(&self, dir: Fid, name: &[u8], to: Option<Fid>) -> Option<Duration> {
+        let core = self.core();
+        if core.caching() {
+            return None;
+        }
+        let left = core.leases.left()?;
+        core.mdt.wb.leads(dir, name, to).then_some(left)
     }
 }
 
@@ -71,7 +82,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::{Fid, FileKind, TimeSpec};
+    use proto::{FileKind, TimeSpec};
 
     #[test]
     fn a_file_that_is_written_is_not_vouched_for_until_all_is_told() {

@@ -22,6 +22,11 @@ impl Request {
         self.unique
     }
 
+    /// The node it is about.
+    pub fn nodeid(&self) -> u64 {
+        self.nodeid
+    }
+
     /// The file-system user id of the caller.
     pub fn uid(&self) -> u32 {
         self.uid

@@ -5,8 +5,9 @@
 //! STATX, LOOKUP and READDIRPLUS. The answers to SETATTR, CREATE, MKNOD, MKDIR, SYMLINK, LINK and TMPFILE it
 //! takes as they are. Where a directory is stands under the lease on its attributes, too, which whoever moves or
 //! removes it changes; so its name gets the same time, and is taken back by [`crate::names`]. Other names
-//! get none: to forget one takes its directory's lock, which may be held by who waits for this very call-back.
-//! That is rare for the parent of a directory, and common for a directory that several remove files from.
+//! rest on the lease on their directory: to forget one takes its directory's lock, which may be held by who waits for
+//! this very call-back. That is rare for the parent of a directory, and common for a directory that several remove
+//! files from; so nobody waits for it ([`crate::entries`]).
 //! Order: a node is noted as believed, and its name, then the lease is asked for, then the kernel is told; who takes
 //! the lease away does so before it looks at the note. A name may be found for an inode that the
 //! kernel does not hold yet, and then there is nothing to forget: whoever takes the lease away waits a
@@ -16,7 +17,7 @@
 
 use std::time::{Duration, Instant};
 
-use proto::Attr;
+use proto::{Attr, Fid};
 
 use crate::caches::Caches;
 use crate::nodes::Nodes;
@@ -62,7 +63,29 @@ impl Caches {
         if asked == Asked::ByName && !self.times_names() {
             return Duration::ZERO;
         }
-        time(&self.nodes, self.node(a.fid), asked, || self.client.vouches(a))
+        let node = self.node(a.fid);
+        let time = time(&self.nodes, node, asked, || self.client.vouches(a));
+        // After the note: who puts a gate up drops what is noted.
+        if a.is_dir() && self.gates.entries.is_gated(node) { Duration::ZERO } else { time }
+    }
+
+    /// How long the name of a file, or that there is none (`to`), may be kept by the kernel: the lease on the
+    /// directory stands for it. `again`: as in [`crate::entries::Entries::keep`].
+    pub fn entry_ttl(&self, name: (u64, &[u8]), to: Option<Fid>, again: bool) -> Duration {
+        let keeps = self.keeps_leased_names(false) && (!again || self.gates.keeps_again());
+        if matches!(name.1, b"." | b"..") || !keeps {
+            return Duration::ZERO;
+        }
+        let left = || {
+            let left = self.client.vouches_for_name(self.fid(name.0), name.1, to);
+            left.map(|left| left.saturating_sub(MARGIN)).unwrap_or_default()
+        };
+        let first = left();
+        if first.is_zero() || !self.gates.entries.keep(name.0, name.1, again, first) {
+            return Duration::ZERO;
+        }
+        // After the note: whoever takes the lease away now finds it.
+        left().min(first)
     }
 
     /// How long the name of a directory may be kept by the kernel, whose attributes are given this time: the lease on
@@ -73,7 +96,8 @@ impl Caches {
         if attr.is_zero() || !a.is_dir() || !kept() || !self.nodes.may_keep(node, again) {
             return Duration::ZERO;
         }
-        if !self.nodes.named(node, name, again) {
+        let noted = self.nodes.named(node, name, again);
+        if !noted || !self.gates.entries.keep_dir(name.0, name.1, attr) {
             return Duration::ZERO;
         }
         // After the note: whoever takes the lease away now finds it.
@@ -84,12 +108,22 @@ impl Caches {
     /// Attributes of an inode changed by a request that the kernel does not count as a change when it
     /// takes an older answer. To be called when it is done and not answered.
     pub fn touched(&self, node: u64) {
-        if self.nodes.is_believed(node)
+        if let Some(belief) = self.nodes.belief(node)
             && let Some(n) = self.notifier()
         {
             // Attributes only, and whoever asked holds the inode: this waits for nobody.
             let _ = n.inval_inode(node, -1, 0);
+            self.nodes.disbelieved(node, belief);
         }
+    }
+
+    /// The kernel's attributes of these nodes are dropped, as by [`Caches::drop_attributes`], where it may believe any. Two
+    /// that do so at the same time do not rely on each other.
+    pub fn drop_believed(&self, nodes: impl Iterator<Item = u64>) {
+        let believed = nodes.filter_map(|node| Some((node, self.nodes.belief(node)?)));
+        let believed: Vec<(u64, u64)> = believed.collect();
+        self.drop_attributes(believed.iter().map(|(node, _)| *node));
+        believed.into_iter().for_each(|(node, belief)| self.nodes.disbelieved(node, belief));
     }
 
     /// The kernel's attributes of these nodes are dropped, also those that are on their way.
@@ -127,7 +161,11 @@ mod tests {
         let looks = Cell::new(0);
         let left = || {
             looks.set(looks.get() + 1);
-            assert_eq!(nodes.is_believed(7), looks.get() > 1, "noted before the look that counts");
+            assert_eq!(
+                nodes.belief(7).is_some(),
+                looks.get() > 1,
+                "noted before the look that counts"
+            );
             Some(LEFT)
         };
         assert_eq!(time(&nodes, 7, Asked::ByNode, left), LEFT - MARGIN);
@@ -135,7 +173,7 @@ mod tests {
         assert_eq!(time(&nodes, 7, Asked::ByName, || Some(LEFT)), LEFT - MARGIN);
         assert!(nodes.named_within(7, ON_ITS_WAY) && !nodes.named_within(7, Duration::ZERO));
         nodes.forget(7, 1);
-        assert!(!nodes.named_within(7, ON_ITS_WAY) && !nodes.is_believed(7));
+        assert!(!nodes.named_within(7, ON_ITS_WAY) && nodes.belief(7).is_none());
     }
 
     #[test]
@@ -145,7 +183,7 @@ mod tests {
         nodes.told(7, FileKind::File);
         assert_eq!(time(&nodes, 7, Asked::ByNode, || None), Duration::ZERO);
         assert_eq!(time(&nodes, 7, Asked::ByNode, || Some(MARGIN / 2)), Duration::ZERO);
-        assert!(!nodes.is_believed(7) && nodes.believed().is_empty());
+        assert!(nodes.belief(7).is_none() && nodes.believed().is_empty());
     }
 
     #[test]

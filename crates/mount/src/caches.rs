@@ -7,19 +7,20 @@
 //! the client's own thread, which holds no lock a handler may want.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use client::{Client, Listener, OpenFile};
 use fuse::Notifier;
 use parking_lot::Mutex;
-use proto::mds::{LS_ATTR, LS_READ, LS_WRITE, Lease};
+use proto::mds::{LS_ATTR, LS_DIRX, LS_LOOKUP, LS_READ, LS_WRITE, Lease};
 use proto::{Attr, Fid};
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::belief::{self, Asked};
 use crate::below::Device;
 use crate::consistency::{BELIEVED, Consistency, LastSeen};
+use crate::gates::Gates;
 use crate::handles::Handles;
 use crate::names::Expiry;
 use crate::nodes::Nodes;
@@ -55,18 +56,21 @@ pub struct Caches {
     /// Pages that others may change.
     pub(crate) pages: Arc<Pages>,
     pub(crate) handles: Arc<Handles>,
+    /// Names of files that the kernel keeps among others.
+    pub(crate) gates: Gates,
+    me: Weak<Caches>,
 }
 
 impl Caches {
     /// Caches of a client's mount.
-    pub fn new(client: Client, consistency: Consistency) -> Caches {
+    pub fn new(client: Client, consistency: Consistency) -> Arc<Caches> {
         let root = client.root().fid;
         let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::default() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
         let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
         let (pages, handles) = (Arc::default(), Arc::default());
-        Caches {
+        Arc::new_cyclic(|me| Caches {
             client,
             nodes,
             notifier,
@@ -78,7 +82,9 @@ impl Caches {
             seen,
             pages,
             handles,
-        }
+            gates: Gates::default(),
+            me: me.clone(),
+        })
     }
 
     /// From now on the kernel, which speaks this minor version, can be told; `device`: the mount's.
@@ -104,6 +110,11 @@ impl Caches {
     pub(crate) fn keeps_leased_names(&self, again: bool) -> bool {
         let calm = || self.expiry.get().is_some_and(|expiry| expiry.is_calm(again));
         !self.nodes.tally.is_missing() && calm()
+    }
+
+    /// The kernel forgets all names, at once.
+    pub(crate) fn forget_names(&self) {
+        self.expiry.get().iter().for_each(|expiry| expiry.give_up());
     }
 
     /// To be taken before the call whose result may be cached.
@@ -190,12 +201,20 @@ impl Caches {
         // After the names: what a look-up was about to tell of is there now.
         let nodes = self.nodes.all();
         self.pages.ends.doubt();
+        self.doubt_entries();
         tracing::debug!(nodes = nodes.len(), "the kernel's caches are dropped");
         for node in nodes {
             self.pages.ends.dropping(node);
             if let Err(e) = n.inval_inode(node, 0, 0) {
                 tracing::debug!(node, error = %e, "cannot drop a node");
             }
+        }
+    }
+
+    /// No name of a file is believed before the kernel has asked for it again.
+    fn doubt_entries(&self) {
+        if let Some(me) = self.me.upgrade() {
+            me.all_names_called_back();
         }
     }
 
@@ -279,8 +298,15 @@ impl Listener for Caches {
             // An owner's writes wait for nobody.
             self.drop_pages(lease.fid, lease.bits & LS_WRITE == 0);
         }
+        let names = leases.iter().filter(|l| l.bits & (LS_LOOKUP | LS_DIRX) != 0);
+        if let Some(me) = self.me.upgrade() {
+            names.for_each(|lease| match lease.bits & LS_LOOKUP {
+                0 => me.names_shared(self.node(lease.fid)),
+                _ => me.names_called_back(self.node(lease.fid)),
+            });
+        }
         let attrs = || leases.iter().filter(|l| l.bits & LS_ATTR != 0).map(|l| self.node(l.fid));
-        self.drop_attributes(attrs().filter(|node| self.nodes.is_believed(*node)));
+        self.drop_believed(attrs());
         if let Some(expiry) = self.expiry.get() {
             expiry.drop_leading(&self.nodes, attrs());
         }
@@ -288,7 +314,7 @@ impl Listener for Caches {
 
     fn changing(&self, fids: &[Fid]) {
         let nodes = fids.iter().map(|fid| self.node(*fid));
-        self.drop_attributes(nodes.filter(|node| self.nodes.is_believed(*node)));
+        self.drop_believed(nodes);
     }
 
     fn written(&self, fid: Fid) {
@@ -302,6 +328,7 @@ impl Listener for Caches {
     }
 
     fn doubted(&self) {
+        self.doubt_entries();
         let believed = self.nodes.believed();
         self.doubt_names(believed.clone());
         self.drop_attributes(believed);

@@ -100,9 +100,15 @@ fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> 
     let (entry, known) = tell(caches, a, mark, Some(name), how);
     let attr_ttl = caches.attr_ttl(a, Asked::ByName, mark);
     let again = known && how == How::Asked;
+    let at = (name.0, name.1.as_bytes());
     let name_ttl = match caches.valid(mark) {
         true => entry.entry_ttl,
-        false => caches.name_ttl(a, (name.0, name.1.as_bytes()), again, attr_ttl),
+        false => {
+            let ttl = caches.entry_ttl(at, Some(a.fid), again);
+            // Where names around it change a directory's still rests on what is known of itself.
+            let alone = ttl.is_zero() && a.is_dir();
+            if alone { caches.name_ttl(a, at, again, attr_ttl) } else { ttl }
+        }
     };
     Entry { entry_ttl: entry.entry_ttl.max(name_ttl), attr_ttl, ..entry }
 }
@@ -133,12 +139,18 @@ fn tell(
     (Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr }, known)
 }
 
-/// An absent name; without a lease it is not worth remembering.
+/// An absent name; without a lease on its directory it is not worth remembering.
 pub fn absent(caches: &Caches, mark: Mark, (parent, name): Name) -> Result<Entry, Errno> {
-    if caches.valid(mark) {
-        caches.nodes.absent((parent, name.as_bytes()));
-    }
-    let ttl = caches.ttl(mark);
+    let at = (parent, name.as_bytes());
+    let leased = match caches.valid(mark) {
+        true => {
+            caches.nodes.absent(at);
+            Duration::ZERO
+        }
+        // The kernel takes it with the lock held: it asks for no absent name again.
+        false => caches.entry_ttl(at, None, false),
+    };
+    let ttl = caches.ttl(mark).max(leased);
     if ttl.is_zero() { Err(Errno::ENOENT) } else { Ok(Entry::negative(ttl)) }
 }
 

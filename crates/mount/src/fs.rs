@@ -183,6 +183,10 @@ impl PinstripeFs {
         let a = self.stat(req, node)?;
         Ok(asked_attr(&self.caches, &a, mark))
     }
+
+    pub(crate) fn answer_attributes(&self, req: &Request, node: u64, reply: Reply<AttrOut>) {
+        self.tell_attr(reply, self.attributes(req, node), Doubt::default);
+    }
 }
 
 impl Filesystem for PinstripeFs {
@@ -197,7 +201,9 @@ impl Filesystem for PinstripeFs {
     }
 
     fn getattr(&self, req: &Request, nodeid: u64, _fh: Option<u64>, reply: Reply<AttrOut>) {
-        self.tell_attr(reply, self.attributes(req, nodeid), Doubt::default);
+        if let Some(reply) = self.caches.pass_gate(req, nodeid, reply) {
+            self.answer_attributes(req, nodeid, reply);
+        }
     }
 
     fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
@@ -220,6 +226,7 @@ impl Filesystem for PinstripeFs {
         target: &OsStr,
         reply: Reply<Entry>,
     ) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let mode = libc::S_IFLNK | 0o777;
         let made = self.make(req, parent, name, mode, 0, 0, target.as_bytes());
         let doubt = Doubt::name(parent, name);
@@ -236,6 +243,7 @@ impl Filesystem for PinstripeFs {
         dev: u32,
         reply: Reply<Entry>,
     ) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let made = self.make(req, parent, name, mode, umask, rdev(dev), &[]);
         let doubt = Doubt::name(parent, name);
         self.tell_entry(reply, made, || doubt);
@@ -250,6 +258,7 @@ impl Filesystem for PinstripeFs {
         umask: u32,
         reply: Reply<Entry>,
     ) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let mode = libc::S_IFDIR | (mode & 0o7777);
         let made = self.make(req, parent, name, mode, umask, 0, &[]);
         let doubt = Doubt::name(parent, name);
@@ -257,6 +266,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let dir = self.caches.fid(parent);
         let held = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
@@ -267,6 +277,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let dir = self.caches.fid(parent);
         let held = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
@@ -289,6 +300,8 @@ impl Filesystem for PinstripeFs {
         if flags & !(RN_NOREPLACE | RN_EXCHANGE | RN_WHITEOUT) != 0 {
             return reply.err(Errno::EINVAL);
         }
+        let names = [(parent, name), (new_parent, new_name)];
+        let _changing = self.caches.changing_names(&names);
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
         let held = match flags & (RN_NOREPLACE | RN_EXCHANGE) {
             0 => self.removing(req, new_parent, new_name, What::Any),
@@ -314,6 +327,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
@@ -329,6 +343,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn create(&self, req: &Request, parent: u64, name: &OsStr, c: CreateIn, reply: Reply<Created>) {
+        let _changing = self.caches.changing_names(&[(parent, name)]);
         let made = self.create_file(req, parent, Some(name), c);
         self.tell_created(reply, made, || Doubt::name(parent, name));
     }

@@ -5,7 +5,7 @@
 //! the kernel checks permissions (`default_permissions` and POSIX ACLs are negotiated), so that
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
-//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `rest` (when a name may be kept among others), `below` (what is mounted below),
+//! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `rest` (when a name may be kept among others), `below` (what is mounted below), `entries` and `gates` (names of files, and who waits while they are taken back),
 //! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
@@ -15,8 +15,10 @@ mod consistency;
 mod convert;
 mod dirs;
 mod ends;
+mod entries;
 mod files;
 mod fs;
+mod gates;
 mod handles;
 mod holds;
 mod locks;
@@ -39,6 +41,7 @@ use fuse::{Config, Handle, Mount, MountError, MountOptions, Running, Session, ca
 use caches::Caches;
 pub use consistency::{Consistency, UnknownConsistency};
 use fs::PinstripeFs;
+use gates::Then;
 use pages::Droppers;
 
 /// Largest request of the kernel, bytes.
@@ -98,9 +101,18 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     let device = mount.mounted().device_number();
     let refused = mount.forward_sync_refused().map(str::to_string);
     let loop_device = mount.loop_device().map(Path::to_path_buf);
-    let caches = Arc::new(Caches::new(client.clone(), config.consistency));
+    let caches = Caches::new(client.clone(), config.consistency);
     let fs = Arc::new(PinstripeFs::new(client.clone(), Arc::clone(&caches)));
-    let pages = Arc::clone(&fs.pages);
+    let (pages, later) = (Arc::clone(&fs.pages), Arc::downgrade(&fs));
+    caches.answer_askers(move |req, reply, then| {
+        // Unanswered it fails; there is no mount any more.
+        let Some(fs) = later.upgrade() else { return };
+        match then {
+            Then::Passes => fs.answer_attributes(&req, req.nodeid(), reply),
+            // As if it had lost a race: the kernel gives up at the second ESTALE.
+            Then::BeginsAnew => reply.err(fs.lost(&req, proto::Errno::ESTALE)),
+        }
+    });
     // What is not wanted the kernel does by itself.
     let local = if config.local_locks { caps::POSIX_LOCKS | caps::FLOCK_LOCKS } else { 0 };
     let config = Config {

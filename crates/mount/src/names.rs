@@ -414,6 +414,12 @@ impl Expiry {
         calm && (!again || over(&self.waited, PAUSE))
     }
 
+    /// Names that were called back do not expire: all are dropped, and none is kept for a while.
+    pub fn give_up(&self) {
+        *self.shaken.lock() = Some(Instant::now());
+        self.new_epoch(self.is_below());
+    }
+
     /// Lets names expire one by one, within a time; if that failed, whether something is, or may be, mounted below.
     fn expire(&self, nodes: &Arc<Nodes>, names: Vec<Name>, within: Duration) -> Result<(), bool> {
         if !self.expires {

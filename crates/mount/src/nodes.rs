@@ -34,6 +34,8 @@ struct Known {
     /// Until when the kernel may believe its attributes, and when a name was found for it last with
     /// such; after the start.
     believed: Duration,
+    /// Counts how often it was told some.
+    told: u64,
     named: Option<Duration>,
     /// A file was opened to be read.
     opened: bool,
@@ -241,16 +243,26 @@ impl Nodes {
         let mut shard = self.shard(node).lock();
         let Some(known) = shard.get_mut(&node) else { return false };
         known.believed = known.believed.max(now + time);
+        known.told += 1;
         if named {
             known.named = Some(now);
         }
         true
     }
 
-    /// Whether the kernel may believe its attributes still.
-    pub fn is_believed(&self, node: u64) -> bool {
+    /// What the kernel may believe of its attributes, for [`Nodes::disbelieved`]; None: nothing.
+    pub fn belief(&self, node: u64) -> Option<u64> {
         let now = self.clock();
-        self.shard(node).lock().get(&node).is_some_and(|known| known.believed > now)
+        let shard = self.shard(node).lock();
+        shard.get(&node).filter(|known| known.believed > now).map(|known| known.told)
+    }
+
+    /// The kernel has dropped its attributes; it may have been told others meanwhile.
+    pub fn disbelieved(&self, node: u64, belief: u64) {
+        let mut shard = self.shard(node).lock();
+        if let Some(known) = shard.get_mut(&node).filter(|known| known.told == belief) {
+            known.believed = Duration::ZERO;
+        }
     }
 
     /// Nodes whose attributes the kernel may believe still.
@@ -312,6 +324,20 @@ mod tests {
         assert_eq!(n.gone(9), None, "files are kept by who has them open");
         n.change(7, |a| a.mode = 0o040_711);
         assert_eq!(n.gone(7), Some(attr(0o040_711, 0)));
+    }
+
+    #[test]
+    fn what_is_told_while_attributes_are_dropped_stays_noted() {
+        let n = Nodes::new();
+        n.told(7, FileKind::File);
+        assert_eq!(n.belief(7), None);
+        n.believe(7, Duration::from_secs(10), false);
+        let belief = n.belief(7).unwrap();
+        n.believe(7, Duration::ZERO, false);
+        n.disbelieved(7, belief);
+        assert!(n.belief(7).is_some(), "told since");
+        n.disbelieved(7, n.belief(7).unwrap());
+        assert!(n.belief(7).is_none());
     }
 
     #[test]

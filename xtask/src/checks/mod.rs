@@ -20,6 +20,7 @@ mod integrity;
 mod interrupted;
 mod kept;
 mod kept_changes;
+mod kept_names;
 mod kill_servers;
 mod kill_up;
 mod lint;

@@ -107,12 +107,15 @@ pub fn links(near: &Path, far: &Path, time: Duration) -> Result<()> {
     )
 }
 
-/// The name of a file that is renamed.
-pub fn renamed(near: &Path, far: &Path, time: Duration) -> Result<()> {
-    let top = |mnt: &Path| mnt.join("renamed");
+/// The name of a file, or of a directory, that is renamed.
+pub fn renamed(near: &Path, far: &Path, time: Duration, is_dir: bool) -> Result<()> {
+    let top = |mnt: &Path| mnt.join(if is_dir { "renamed-dirs" } else { "renamed" });
     let name = |mnt: &Path, n: u64| top(mnt).join(format!("n.{n}"));
     std::fs::create_dir(top(near))?;
-    std::fs::write(name(near, 0), b"x")?;
+    match is_dir {
+        true => std::fs::create_dir(name(near, 0))?,
+        false => std::fs::write(name(near, 0), b"x")?,
+    }
     let set = |n: u64| Ok(std::fs::rename(name(near, n - 1), name(near, n))?);
     let listed = |mnt: &Path| {
         let mut found = None;

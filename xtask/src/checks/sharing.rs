@@ -1,7 +1,7 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
 use super::grows::{By, Growing};
-use super::{believed, grows, kept, kept_changes, own_changes, paths};
+use super::{believed, grows, kept, kept_changes, kept_names, own_changes, paths};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::plan::{Check, Need};
@@ -79,6 +79,10 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("growing and shrinking", || growing(&a, &b));
     cx.case("names", || names(&a, &b));
     cx.case("attributes", || attributes(&a, &b));
+    cx.case("names looked at again while their mount is stopped", || {
+        let pid = cluster.mount_pid(&a)?;
+        kept_names::looked_at(&a, &b, pid)
+    });
     let rounds = cx.size(3000, 500);
     cx.case("attributes, one by one", || believed::one_by_one(&a, &b, cx.seed(), rounds));
     let time = Duration::from_secs(cx.size(8, 3));
@@ -87,7 +91,17 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("times on the mount that sets them", || own_changes::times(&a, &b, time));
     cx.case("links on the mount that makes them", || own_changes::links(&a, &b, time));
     cx.case("names on the mount that makes them", || own_changes::made(&a, &b, time));
-    cx.case("a file's name on the mount that changes it", || own_changes::renamed(&a, &b, time));
+    cx.case("a file's name on the mount that changes it", || {
+        own_changes::renamed(&a, &b, time, false)
+    });
+    cx.case("a directory's name on the mount that changes it", || {
+        own_changes::renamed(&a, &b, time, true)
+    });
+    cx.case("names that both change now and then", || {
+        kept_names::changed_now_and_then(&a, &b, cx.seed(), 3 * time)
+    });
+    let rounds = cx.size(20, 6);
+    cx.case("names that several change at once", || kept_names::contended(&a, &b, rounds));
     cx.case("a path walked again while its mount is stopped", || {
         let pid = cluster.mount_pid(&a)?;
         paths::walked(&a, &b, pid)

@@ -244,7 +244,10 @@ impl Mdt {
         tree.in_flight = !front.is_empty();
         drop(tree);
         // Nothing of them is vouched for from here on; what was before is forgotten before anybody can see the change.
-        self.announce_changes(&doubtful);
+        // Of a file that is written nothing was.
+        if !ops.iter().all(tells) {
+            self.announce_changes(&doubtful);
+        }
 
         let (now, changes) = (own_time(), doubtful.clone());
         let at = if front.is_empty() { Vec::new() } else { front.iter().map(|e| e.at).collect() };

@@ -1,0 +1,211 @@
+use super::*;
+
+const D: u64 = 7;
+const LONG: Duration = Duration::from_secs(10);
+const NOTHING: Todo = Todo { drop: false, attend: false };
+
+fn with_name() -> Entries<u32> {
+    let e = Entries::default();
+    assert!(e.keep(D, b"a", false, LONG));
+    e
+}
+
+/// A change that others may see at once.
+fn change(e: &Entries<u32>, dir: u64, name: &[u8]) -> Todo {
+    let noted = e.changing(dir, name);
+    e.seen(dir, name, noted.kept, noted).unwrap_or_default()
+}
+
+/// It is answered.
+fn done(e: &Entries<u32>, dir: u64) -> Todo {
+    e.changed(dir, b"", false, false)
+}
+
+fn rested(e: &Entries<u32>) {
+    let mut shard = e.shard(D).lock();
+    shard.get_mut(&D).unwrap().quiet = Duration::ZERO;
+}
+
+#[test]
+fn where_nothing_is_kept_nothing_is_in_doubt() {
+    let e = Entries::<u32>::default();
+    assert_eq!(e.called_back(D), NOTHING);
+    assert_eq!((change(&e, D, b"a"), done(&e, D)), (NOTHING, NOTHING));
+    assert!(!e.is_gated(D) && e.wait(D, 1) == Some(1));
+    assert!(!e.keep(D, b"a", false, LONG), "it was changed a moment ago");
+    assert!(e.keep_dir(D, b"d", LONG), "directories rest on another lease");
+    rested(&e);
+    assert!(e.keep(D, b"a", false, LONG));
+}
+
+#[test]
+fn nobody_passes_what_another_changes_before_all_has_expired() {
+    let e = with_name();
+    assert_eq!(e.called_back(D), Todo { drop: true, attend: true });
+    assert_eq!(e.called_back(D), Todo { drop: true, attend: false }, "somebody is at it");
+    assert!(e.is_gated(D) && !e.is_gated(D + 1) && e.wait(D, 1).is_none());
+    rested(&e);
+    assert!(!e.keep(D, b"b", false, LONG) && !e.keep_dir(D, b"d", LONG));
+    assert_eq!(e.take(D).len(), 1);
+    assert!(e.expired(D).is_empty(), "not for good");
+    assert_eq!(e.end(D), Some(vec![1]));
+    assert!(!e.is_gated(D) && !e.has_gates() && e.keep(D, b"b", false, LONG));
+}
+
+#[test]
+fn an_own_change_is_waited_for_until_the_kernel_has_it() {
+    let e = with_name();
+    assert_eq!(change(&e, D, b"n"), Todo { drop: true, attend: false });
+    assert!(e.wait(D, 1).is_none());
+    assert_eq!(e.look(|_| false), (vec![], vec![], Duration::ZERO), "it is on its way");
+    assert_eq!(done(&e, D), Todo { drop: false, attend: true });
+    assert!(e.wait(D, 2).is_none());
+    let mut names: Vec<_> = e.take(D).into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert_eq!(names, [(*b"a").into(), (*b"n").into()]);
+    assert_eq!(e.expired(D), [1, 2]);
+    assert_eq!(e.wait(D, 3), Some(3), "names may be on their way still");
+    e.called_back(D);
+    assert!(e.wait(D, 4).is_none(), "for another's change that counts");
+    assert_eq!(e.end(D), Some(vec![4]));
+}
+
+#[test]
+fn who_holds_the_lock_after_an_own_change_is_let_through_soon() {
+    let e = with_name();
+    change(&e, D, b"n");
+    done(&e, D);
+    assert!(e.wait(D, 1).is_none());
+    std::thread::sleep(TAKEN_IN);
+    assert_eq!(e.look(|_| false).0, [1]);
+    change(&e, D, b"m");
+    assert!(e.wait(D, 2).is_none(), "the next change");
+    done(&e, D);
+    e.called_back(D);
+    std::thread::sleep(TAKEN_IN);
+    let (pass, leave, longest) = e.look(|who| *who == 2);
+    assert_eq!((pass, leave), (vec![], vec![2]));
+    assert!(longest >= TAKEN_IN);
+    assert!(e.wait(D, 3).is_none());
+    assert_eq!(e.end_all(), [3]);
+    assert!(!e.has_gates());
+    assert_eq!(e.end(D), Some(vec![]), "who attended to it comes too late");
+}
+
+#[test]
+fn what_is_changed_while_names_expire_expires_too() {
+    let e = with_name();
+    e.called_back(D);
+    assert_eq!(e.take(D).len(), 1);
+    assert!(change(&e, D, b"b").drop);
+    assert_eq!(e.end(D), None);
+    assert_eq!(done(&e, D), NOTHING, "somebody is at it");
+    assert_eq!(e.take(D), [((*b"b").into(), None)]);
+    assert_eq!(e.end(D), Some(vec![]));
+}
+
+#[test]
+fn a_directory_that_is_moved_here_is_waited_for_like_names_of_files() {
+    let e = Entries::<u32>::default();
+    assert!(e.keep_dir(D, b"d", LONG));
+    assert_eq!(change(&e, D, b"other"), NOTHING);
+    assert_eq!(done(&e, D), NOTHING);
+    assert_eq!(e.called_back(D), NOTHING);
+    assert!(change(&e, D, b"d").drop && e.is_gated(D));
+    assert!(done(&e, D).attend);
+    e.take(D);
+    assert_eq!(e.end(D), Some(vec![]));
+    assert_eq!(change(&e, D, b"d"), NOTHING, "it is not kept any more");
+}
+
+#[test]
+fn who_is_alone_goes_on_keeping_names_until_another_comes() {
+    let e = with_name();
+    assert_eq!(e.changing(D, b"b"), Noted { kept: true, new: true });
+    assert_eq!(e.shared(D), Todo { drop: true, attend: true }, "it is on its way");
+    assert_eq!(e.take(D).len(), 2);
+    assert_eq!((done(&e, D), e.end(D)), (NOTHING, Some(vec![])));
+    rested(&e);
+    assert!(!e.changing(D, b"c").kept);
+    assert_eq!(done(&e, D), NOTHING);
+    assert!(e.keep(D, b"d", false, LONG));
+    assert_eq!(e.shared(D), NOTHING, "the kernel has taken it in");
+    e.called_back(D);
+    assert_eq!(e.take(D).len(), 2, "what was renamed may have a time");
+    assert_eq!(e.end(D), Some(vec![]));
+    assert!(e.changing(D, b"e").new);
+    assert_eq!(e.changed(D, b"e", true, false), NOTHING);
+    assert_eq!(e.called_back(D), NOTHING, "what was made has none");
+    assert_eq!(e.names.load(SeqCst), 0);
+}
+
+/// The kernel moves a name with its time, into a directory of which nothing was kept.
+#[test]
+fn what_is_renamed_is_in_doubt_where_it_comes_to() {
+    let (e, other) = (with_name(), D + 1);
+    let (from, to) = (e.changing(D, b"a"), e.changing(other, b"b"));
+    assert!(from.kept && !to.kept);
+    assert!(e.seen(D, b"a", true, from).is_some_and(|todo| todo.drop));
+    assert!(e.seen(other, b"b", true, to).is_some_and(|todo| todo.drop));
+    assert!(done(&e, D).attend && done(&e, other).attend);
+    assert_eq!(e.take(other), [((*b"b").into(), None)]);
+    assert!(e.end(other).is_some());
+}
+
+#[test]
+fn who_others_change_often_rests_longer() {
+    let e = with_name();
+    let rest = |e: &Entries<u32>| e.shard(D).lock()[&D].others.0.unwrap().1;
+    for n in 0..12 {
+        e.called_back(D);
+        assert_eq!(rest(&e), (QUIET * (1 << n)).min(LOUD));
+    }
+    assert!(e.shard(D).lock()[&D].quiet > Duration::from_secs(63));
+}
+
+#[test]
+fn what_was_told_without_the_lock_may_arrive_later() {
+    let e = with_name();
+    assert!(e.keep(D, b"b", true, LONG) && e.keep(D, b"b", false, LONG));
+    e.called_back(D);
+    let names = e.take(D);
+    let told = names.iter().find(|(name, _)| **name == *b"b").unwrap().1.unwrap();
+    assert_eq!(arrived(&names, told), Some(told + ON_ITS_WAY));
+    assert_eq!(arrived(&names, told + ON_ITS_WAY), None);
+    assert_eq!(arrived(&names[..0], told), None);
+}
+
+#[test]
+fn what_is_noted_is_bounded() {
+    let e = Entries::<u32>::default();
+    for n in 0..MAX_NAMES as u64 {
+        assert!(e.keep(n % 100, &n.to_le_bytes(), false, LONG));
+    }
+    assert!(!e.keep(D, b"more", false, LONG) && !e.keep_dir(D, b"more", LONG));
+    for dir in 0..100 {
+        e.called_back(dir);
+    }
+    assert!(e.end_all().is_empty());
+    assert!(e.keep(1000, b"more", false, LONG));
+    let e = Entries::<u32>::default();
+    for dir in 0..MAX_DIRS as u64 {
+        assert!(e.keep(dir, b"x", false, LONG));
+    }
+    assert!(!e.keep(MAX_DIRS as u64, b"x", false, LONG));
+    assert_eq!(change(&e, MAX_DIRS as u64, b"x"), NOTHING);
+    assert_eq!(done(&e, MAX_DIRS as u64), NOTHING);
+    assert_eq!(e.all().len(), MAX_DIRS);
+}
+
+#[test]
+fn a_rename_where_nothing_is_kept_leaves_nothing_in_doubt() {
+    let e = Entries::<u32>::default();
+    for name in [b"a", b"b"] {
+        let noted = e.changing(D, name);
+        assert_eq!(noted, Noted { kept: false, new: true });
+        assert_eq!(e.seen(D, name, false, noted), None);
+    }
+    assert_eq!(e.called_back(D), NOTHING);
+    assert_eq!([done(&e, D), done(&e, D)], [NOTHING; 2]);
+    assert!(!e.has_gates() && e.names.load(SeqCst) == 0);
+}

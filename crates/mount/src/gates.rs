@@ -1,0 +1,369 @@
+//! Who attends to the gates before directories whose names are in doubt ([`crate::entries`]).
+//!
+//! Role: a thread lets the names of such a directory expire, which takes its lock, and then answers who waited for its
+//! attributes. Another looks after those who must not wait. Who asks holds the directory's lock if its attributes were
+//! dropped between two looks of one system call; then the names cannot expire. Behind an own change he, as
+//! everybody, passes soon. Behind another's he is told ESTALE, upon which the kernel lets the lock go and begins his system
+//! call anew; that is told only to who is in a system call that takes this lock and is begun anew, and once for each
+//! gate, after [`RESTARTS`]. If all that is in vain, a new epoch begins.
+//! Assumptions: what holds the lock otherwise waits for a server, and ends. Never does: wait on a thread that
+//! serves requests.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use fuse::{AttrOut, Errno, Reply, Request};
+use parking_lot::{Condvar, Mutex};
+
+use crate::caches::Caches;
+use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo, arrived};
+use crate::tellers::Tellers;
+
+/// How long somebody waits before he is told to begin anew.
+const RESTARTS: Duration = Duration::from_millis(20);
+/// How long somebody waits whom a signal may have killed.
+const INTERRUPTS: Duration = Duration::from_secs(1);
+/// How long names may take to expire while nothing of this mount's is on its way.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// After somebody waited for a name on its way to the kernel, none that may be so is kept for this long.
+const PAUSE: Duration = Duration::from_secs(20);
+/// How long the thread that looks after gates stays when there is none.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// A question for a directory's attributes that waits.
+pub struct Asker {
+    req: Request,
+    reply: Reply<AttrOut>,
+    since: Instant,
+    /// The kernel was told once to begin anew.
+    told: bool,
+}
+
+/// How somebody is answered: who may pass, or who is told to begin anew.
+type Answer = Box<dyn Fn(Request, Reply<AttrOut>, Then) + Send + Sync>;
+
+/// What is next for who waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Passes,
+    BeginsAnew,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Gates {
+    pub entries: Entries<Asker>,
+    answer: OnceLock<Answer>,
+    threads: Tellers,
+    watch: Watch,
+    /// What has to expire once more; no more than there are gates.
+    later: Mutex<Vec<Later>>,
+    /// When somebody waited for names on their way last.
+    waited: Mutex<Option<Instant>>,
+    /// Threads that were told to begin anew, by gate: who comes back waits.
+    restarted: Mutex<Vec<(u64, u32)>>,
+}
+
+/// Names of a directory that may still be on their way to the kernel, and when they must have arrived.
+struct Later {
+    at: Duration,
+    dir: u64,
+    names: Vec<Name>,
+}
+
+/// The thread that looks after gates.
+#[derive(Default)]
+struct Watch {
+    runs: AtomicBool,
+    lock: Mutex<()>,
+    more: Condvar,
+}
+
+/// Names of this mount that are being changed; until they are dropped others wait.
+pub struct Changing<'a> {
+    caches: &'a Arc<Caches>,
+    /// Directory, name, and whether that was noted for this change only.
+    names: Vec<(u64, OsString, bool)>,
+    moves: bool,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let entries = &self.caches.gates.entries;
+        for (dir, name, new) in &self.names {
+            let todo = entries.changed(*dir, name.as_bytes(), *new, self.moves);
+            self.caches.attend(*dir, todo);
+        }
+    }
+}
+
+impl Gates {
+    /// Whether names of files may be kept that the kernel may know, and takes without their directory's lock.
+    pub fn keeps_again(&self) -> bool {
+        self.waited.lock().is_none_or(|at| at.elapsed() > PAUSE)
+    }
+}
+
+impl Caches {
+    /// How who waited before a gate is answered.
+    pub fn answer_askers(
+        &self,
+        answer: impl Fn(Request, Reply<AttrOut>, Then) + Send + Sync + 'static,
+    ) {
+        // Set once per mount.
+        let _ = self.gates.answer.set(Box::new(answer));
+    }
+
+    /// Names are about to be changed from here, until what is returned is dropped. To be called by who serves the
+    /// request, whose caller holds the directories' locks.
+    pub fn changing_names(self: &Arc<Caches>, names: &[(u64, &OsStr)]) -> Changing<'_> {
+        let entries = &self.gates.entries;
+        let note = |(dir, name): &(u64, &OsStr)| entries.changing(*dir, name.as_bytes());
+        let mut noted: Vec<Noted> = names.iter().map(note).collect();
+        let kept = noted.iter().any(|noted| noted.kept);
+        // After the note: whoever takes a lease away from now on finds it.
+        if !names.iter().all(|(dir, _)| self.client.is_alone_in(self.fid(*dir))) {
+            for ((dir, name), noted) in names.iter().zip(&mut noted) {
+                match entries.seen(*dir, name.as_bytes(), kept, *noted) {
+                    Some(todo) => self.attend(*dir, todo),
+                    None => noted.new = false,
+                }
+            }
+        }
+        // With a rename a name gets the time of the other.
+        let moves = names.len() > 1 && kept;
+        let names = names.iter().zip(noted);
+        let names = names.map(|((dir, name), noted)| (*dir, (*name).into(), noted.new));
+        Changing { caches: self, names: names.collect(), moves }
+    }
+
+    /// Another mount changes names of a directory, or may from when this returns.
+    pub fn names_called_back(self: &Arc<Caches>, dir: u64) {
+        self.attend(dir, self.gates.entries.called_back(dir));
+    }
+
+    /// Another mount looks at a directory that this one alone might change.
+    pub fn names_shared(self: &Arc<Caches>, dir: u64) {
+        self.attend(dir, self.gates.entries.shared(dir));
+    }
+
+    /// The same as if all were called back.
+    pub fn all_names_called_back(self: &Arc<Caches>) {
+        self.gates.entries.all().into_iter().for_each(|dir| self.names_called_back(dir));
+    }
+
+    /// Answers who asks for attributes, now or when the gate before that node is gone.
+    pub fn pass_gate(
+        self: &Arc<Caches>,
+        req: &Request,
+        node: u64,
+        reply: Reply<AttrOut>,
+    ) -> Option<Reply<AttrOut>> {
+        if !self.gates.entries.is_gated(node) {
+            return Some(reply);
+        }
+        let told = self.gates.restarted.lock().contains(&(node, req.pid()));
+        let asker = Asker { req: req.clone(), reply, since: Instant::now(), told };
+        self.gates.entries.wait(node, asker).map(|asker| asker.reply)
+    }
+
+    fn attend(self: &Arc<Caches>, dir: u64, todo: Todo) {
+        if todo.drop
+            && let Some(n) = self.notifier()
+        {
+            // Attributes only: this waits for nobody. The kernel holds the inode as long as it holds names in it.
+            let _ = n.inval_inode(dir, -1, 0);
+            self.watch_gates();
+        }
+        if todo.attend {
+            let caches = Arc::clone(self);
+            self.gates.threads.run(move || caches.let_expire(dir));
+        }
+    }
+
+    /// Lets the names of a directory expire; for good, unless some may still be on their way to the kernel.
+    fn let_expire(&self, dir: u64) {
+        loop {
+            let names = self.gates.entries.take(dir);
+            self.expire(dir, &names);
+            tracing::debug!(dir, count = names.len(), "names expired");
+            self.answer(self.gates.entries.expired(dir));
+            if let Some(at) = arrived(&names, self.gates.entries.clock()) {
+                return self.gates.later.lock().push(Later { at, dir, names });
+            }
+            if self.end_gate(dir, false) {
+                return;
+            }
+        }
+    }
+
+    /// Lets names expire once more that must have arrived by now.
+    fn let_expire_again(&self, later: Later) {
+        self.expire(later.dir, &later.names);
+        if !self.end_gate(later.dir, true) {
+            self.let_expire(later.dir);
+        }
+    }
+
+    /// The gate goes, unless there is more to expire. `late`: who waited did so for names on their way.
+    fn end_gate(&self, dir: u64, late: bool) -> bool {
+        let Some(waited) = self.gates.entries.end(dir) else { return false };
+        self.gates.restarted.lock().retain(|(gate, _)| *gate != dir);
+        if late && !waited.is_empty() {
+            *self.gates.waited.lock() = Some(Instant::now());
+        }
+        self.answer(waited);
+        true
+    }
+
+    fn expire(&self, dir: u64, names: &[Name]) {
+        let Some(n) = self.notifier() else { return };
+        for (name, _) in names {
+            if let Err(error) = n.expire_entry(dir, OsStr::from_bytes(name)) {
+                tracing::warn!(dir, %error, "a name does not expire");
+                return self.give_up_names();
+            }
+        }
+    }
+
+    fn answer(&self, askers: Vec<Asker>) {
+        let Some(answer) = self.gates.answer.get() else { return };
+        askers.into_iter().for_each(|asker| answer(asker.req, asker.reply, Then::Passes));
+    }
+
+    /// All names are dropped at once.
+    fn give_up_names(&self) {
+        self.forget_names();
+        self.gates.restarted.lock().clear();
+        self.answer(self.gates.entries.end_all());
+    }
+
+    /// Somebody looks after the gates from now on.
+    fn watch_gates(self: &Arc<Caches>) {
+        let watch = &self.gates.watch;
+        if watch.runs.swap(true, SeqCst) {
+            let _lock = watch.lock.lock();
+            watch.more.notify_one();
+            return;
+        }
+        let caches = Arc::downgrade(self);
+        let named = std::thread::Builder::new().name("gates".into());
+        if let Err(error) = named.spawn(move || look_after(&caches)) {
+            tracing::warn!(%error, "no thread to look after directories whose names are in doubt");
+            watch.runs.store(false, SeqCst);
+            self.give_up_names();
+        }
+    }
+
+    /// Looks once at all who wait.
+    fn look_at_gates(self: &Arc<Caches>) {
+        let now = self.gates.entries.clock();
+        let due: Vec<Later> = self.gates.later.lock().extract_if(.., |l| l.at <= now).collect();
+        for later in due {
+            let caches = Arc::clone(self);
+            self.gates.threads.run(move || caches.let_expire_again(later));
+        }
+        let (pass, leave, longest) = self.gates.entries.look(|asker| asker.leaves());
+        self.answer(pass);
+        for asker in leave {
+            match asker.reply.is_interrupted() {
+                true => asker.reply.err(Errno::EINTR),
+                false => {
+                    tracing::debug!(
+                        dir = asker.req.nodeid(),
+                        thread = asker.req.pid(),
+                        "begins anew"
+                    );
+                    let who = (asker.req.nodeid(), asker.req.pid());
+                    self.gates.restarted.lock().push(who);
+                    if let Some(answer) = self.gates.answer.get() {
+                        answer(asker.req, asker.reply, Then::BeginsAnew);
+                    }
+                }
+            }
+        }
+        if longest > PATIENCE {
+            tracing::warn!("names of a directory do not expire");
+            self.give_up_names();
+        }
+    }
+}
+
+/// Looks after gates while there are any, and for a while after.
+fn look_after(caches: &Weak<Caches>) {
+    let mut idle = Instant::now();
+    loop {
+        let Some(caches) = caches.upgrade() else { return };
+        let watch = &caches.gates.watch;
+        if caches.gates.entries.has_gates() {
+            caches.look_at_gates();
+            idle = Instant::now();
+            drop(caches);
+            std::thread::sleep(TAKEN_IN);
+            continue;
+        }
+        let mut lock = watch.lock.lock();
+        if idle.elapsed() > IDLE {
+            watch.runs.store(false, SeqCst);
+            // A gate that was put up before that is looked after by nobody else.
+            if !caches.gates.entries.has_gates() || watch.runs.swap(true, SeqCst) {
+                return;
+            }
+        }
+        watch.more.wait_for(&mut lock, IDLE / 10);
+    }
+}
+
+impl Asker {
+    /// Whether it must not wait longer.
+    fn leaves(&mut self) -> bool {
+        let waited = self.since.elapsed();
+        if waited >= INTERRUPTS && self.reply.is_interrupted() {
+            return true;
+        }
+        waited >= RESTARTS
+            && !std::mem::replace(&mut self.told, true)
+            && begins_anew(self.req.pid())
+    }
+}
+
+/// Whether a thread is in a system call that changes names, and that the kernel begins anew after ESTALE.
+fn begins_anew(thread: u32) -> bool {
+    let said = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    let number = said.split_whitespace().next().and_then(|n| n.parse::<libc::c_long>().ok());
+    number.is_some_and(|number| CHANGE_NAMES.contains(&number))
+}
+
+/// System calls that change names, by their numbers on this machine.
+const CHANGE_NAMES: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_creat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+];
