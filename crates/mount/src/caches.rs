@@ -112,6 +112,11 @@ impl Caches {
         !self.nodes.tally.is_missing() && calm()
     }
 
+    /// Whether the kernel may ever be given names to keep that are called back one by one.
+    pub(crate) fn takes_names_back(&self) -> bool {
+        self.expiry.get().is_some_and(|expiry| expiry.takes_back())
+    }
+
     /// The kernel forgets all names, at once.
     pub(crate) fn forget_names(&self) {
         self.expiry.get().iter().for_each(|expiry| expiry.give_up());

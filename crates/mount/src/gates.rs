@@ -120,6 +120,9 @@ impl Caches {
     /// Names are about to be changed from here, until what is returned is dropped. To be called by who serves the
     /// request, whose caller holds the directories' locks.
     pub fn changing_names(self: &Arc<Caches>, names: &[(u64, &OsStr)]) -> Changing<'_> {
+        if !self.takes_names_back() {
+            return Changing { caches: self, names: Vec::new(), moves: false };
+        }
         let entries = &self.gates.entries;
         let note = |(dir, name): &(u64, &OsStr)| entries.changing(*dir, name.as_bytes());
         let mut noted: Vec<Noted> = names.iter().map(note).collect();
