@@ -29,7 +29,7 @@ const MAX_DIRS: usize = 65_536;
 /// How long after a change of a directory's names its names are kept again. If they are changed again before
 /// [`FORGIVEN`] times that are over, it is doubled, up to [`LOUD`].
 const QUIET: Duration = Duration::from_millis(200);
-const LOUD: Duration = Duration::from_secs(64);
+const LOUD: Duration = Duration::from_secs(8);
 const FORGIVEN: u32 = 4;
 /// How often what is noted is looked through for room.
 const SWEEP: Duration = Duration::from_secs(1);

@@ -31,12 +31,12 @@ fn exists(path: &Path) -> Result<bool> {
 
 /// What was looked at before is answered without the mount, until the other changes it.
 pub fn looked_at(mnt: &Path, other: &Path, pid: i32) -> Result<()> {
-    let at = |mount: &Path, name: &str| mount.join("kept-names").join(name);
-    std::fs::create_dir(other.join("kept-names"))?;
+    // Not where other cases have changed names just now.
+    let at = |mount: &Path, name: &str| mount.join("quiet/kept-names").join(name);
+    std::fs::create_dir_all(other.join("quiet/kept-names"))?;
     std::fs::write(at(other, "there"), "x")?;
     let ino = std::fs::metadata(at(other, "there"))?.ino();
     let (there, absent) = (at(mnt, "there"), at(mnt, "absent"));
-    // Each change makes the directory rest longer: a third round would wait for a minute.
     for round in 0..2 {
         // What its maker still had to tell is told by the first look.
         until("names are kept", || {

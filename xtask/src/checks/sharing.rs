@@ -98,7 +98,7 @@ fn run(cx: &Cx) -> Result<()> {
         own_changes::renamed(&a, &b, time, true)
     });
     cx.case("names that both change now and then", || {
-        kept_names::changed_now_and_then(&a, &b, cx.seed(), 3 * time)
+        kept_names::changed_now_and_then(&a, &b, cx.seed(), 2 * time)
     });
     let rounds = cx.size(20, 6);
     cx.case("names that several change at once", || kept_names::contended(&a, &b, rounds));
