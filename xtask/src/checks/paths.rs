@@ -2,6 +2,7 @@
 //! (invariant 3).
 
 use super::kept_changes::while_stopped;
+use crate::fs::until;
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -26,11 +27,12 @@ pub fn walked(mnt: &Path, other: &Path, pid: i32) -> Result<()> {
     std::fs::create_dir_all(other.join(deep))?;
     let path = mnt.join(deep);
     let ino = std::fs::metadata(&path)?.ino();
-    let again = while_stopped(pid, {
-        let path = path.clone();
-        move || std::fs::metadata(path)
+    // What was changed above it a moment ago may be in doubt for a second.
+    until("the path is kept", || {
+        let (looked, path) = (std::fs::metadata(&path).is_ok(), path.clone());
+        let again = || while_stopped(pid, move || std::fs::metadata(path).map(|m| m.ino()).ok());
+        looked && again().is_ok_and(|again| again == Some(ino))
     })?;
-    equal("the inode", &again?.ino(), &ino)?;
     // Changed at the other mount: known again, and kept again.
     std::fs::create_dir(other.join(deep).join("new"))?;
     equal("links", &std::fs::metadata(&path)?.nlink(), &3)
