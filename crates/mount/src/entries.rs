@@ -10,7 +10,7 @@
 //! Order: a name is noted, then the lease is looked at, then the kernel is told; who takes the lease away does so before
 //! he takes the names, and who puts a gate up does so before the attributes are dropped. Who has walked past
 //! before the gate stood began his system call before the change was done, and may see what was so then.
-//! Never does: I/O, look at a clock by itself, tell the kernel anything.
+//! Never does: I/O, tell the kernel anything.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -131,23 +131,35 @@ pub struct Entries<P> {
     /// Before which directories these are.
     gated: Mutex<HashSet<u64>>,
     swept: Mutex<Duration>,
-    start: Instant,
+    /// The time since some moment.
+    clock: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
 impl<P> Default for Entries<P> {
     fn default() -> Entries<P> {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let (none, start) = (AtomicUsize::default, Instant::now());
-        let (names, dirs, gates) = (none(), none(), none());
-        let (gated, swept) = (Mutex::default(), Mutex::default());
-        Entries { shards, names, dirs, gates, gated, swept, start }
+        let start = Instant::now();
+        Entries::with_clock(move || start.elapsed())
     }
 }
 
 impl<P> Entries<P> {
+    /// Nothing is kept; times are by this clock.
+    fn with_clock(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Entries<P> {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let none = AtomicUsize::default;
+        let (names, dirs, gates) = (none(), none(), none());
+        let (gated, swept) = (Mutex::default(), Mutex::default());
+        Entries { shards, names, dirs, gates, gated, swept, clock: Box::new(clock) }
+    }
+
     /// Now, as times are noted here.
     pub fn clock(&self) -> Duration {
-        self.start.elapsed()
+        (self.clock)()
+    }
+
+    /// Whether no name is noted.
+    pub fn is_empty(&self) -> bool {
+        self.names.load(SeqCst) == 0
     }
 
     fn shard(&self, dir: u64) -> &Mutex<HashMap<u64, Dir<P>>> {
@@ -242,9 +254,7 @@ impl<P> Entries<P> {
             Dir::default()
         });
         d.changing += 1;
-        let was_dir = d.dirs.remove(name);
-        self.names.fetch_sub(usize::from(was_dir), SeqCst);
-        let kept = was_dir || d.gate.is_some() || d.names.len() > d.only_changing;
+        let kept = d.dirs.contains(name) || d.gate.is_some() || d.names.len() > d.only_changing;
         let new = !d.names.contains_key(name);
         if new {
             d.names.insert(name.into(), None);
@@ -266,7 +276,8 @@ impl<P> Entries<P> {
             self.withdraw(d, name, noted.new);
             return None;
         }
-        self.names.fetch_sub(d.names.len(), SeqCst);
+        let was_dir = d.dirs.remove(name);
+        self.names.fetch_sub(d.names.len() + usize::from(was_dir), SeqCst);
         let taken: Vec<Name> = d.names.drain().collect();
         d.only_changing = 0;
         let gate = self.gate((dir, d), now);

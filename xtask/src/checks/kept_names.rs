@@ -132,9 +132,10 @@ pub fn changed_now_and_then(a: &Path, b: &Path, seed: u64, time: Duration) -> Re
 
 /// Threads of both mounts make and remove the same names of one directory at once, which all have just looked at.
 pub fn contended(a: &Path, b: &Path, rounds: u64) -> Result<()> {
-    let dir = |mount: &Path| mount.join("contended");
-    std::fs::create_dir(dir(a))?;
     for round in 0..rounds {
+        // Each time another: where names have been changed they are not kept for longer and longer.
+        let dir = |mount: &Path| mount.join(format!("contended {round}"));
+        std::fs::create_dir(dir(a))?;
         let name = |mount: &Path| dir(mount).join(format!("name {round}"));
         let own = |mount: &Path, n: usize| dir(mount).join(format!("{round} of {n}"));
         let mounts: Vec<PathBuf> =

@@ -1,11 +1,25 @@
 use super::*;
+use std::cell::Cell;
+
+thread_local! {
+    /// The time of one test.
+    static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1000)) };
+}
+
+fn pass(time: Duration) {
+    NOW.set(NOW.get() + time);
+}
+
+fn entries() -> Entries<u32> {
+    Entries::with_clock(|| NOW.get())
+}
 
 const D: u64 = 7;
 const LONG: Duration = Duration::from_secs(10);
 const NOTHING: Todo = Todo { drop: false, attend: false };
 
 fn with_name() -> Entries<u32> {
-    let e = Entries::default();
+    let e = entries();
     assert!(e.keep(D, b"a", false, LONG));
     e
 }
@@ -21,20 +35,15 @@ fn done(e: &Entries<u32>, dir: u64) -> Todo {
     e.changed(dir, b"", false, false)
 }
 
-fn rested(e: &Entries<u32>) {
-    let mut shard = e.shard(D).lock();
-    shard.get_mut(&D).unwrap().quiet = Duration::ZERO;
-}
-
 #[test]
 fn where_nothing_is_kept_nothing_is_in_doubt() {
-    let e = Entries::<u32>::default();
+    let e = entries();
     assert_eq!(e.called_back(D), NOTHING);
     assert_eq!((change(&e, D, b"a"), done(&e, D)), (NOTHING, NOTHING));
     assert!(!e.is_gated(D) && e.wait(D, 1) == Some(1));
     assert!(!e.keep(D, b"a", false, LONG), "it was changed a moment ago");
     assert!(e.keep_dir(D, b"d", LONG), "directories rest on another lease");
-    rested(&e);
+    pass(LOUD);
     assert!(e.keep(D, b"a", false, LONG));
 }
 
@@ -44,7 +53,7 @@ fn nobody_passes_what_another_changes_before_all_has_expired() {
     assert_eq!(e.called_back(D), Todo { drop: true, attend: true });
     assert_eq!(e.called_back(D), Todo { drop: true, attend: false }, "somebody is at it");
     assert!(e.is_gated(D) && !e.is_gated(D + 1) && e.wait(D, 1).is_none());
-    rested(&e);
+    pass(LOUD);
     assert!(!e.keep(D, b"b", false, LONG) && !e.keep_dir(D, b"d", LONG));
     assert_eq!(e.take(D).len(), 1);
     assert!(e.expired(D).is_empty(), "not for good");
@@ -76,13 +85,13 @@ fn who_holds_the_lock_after_an_own_change_is_let_through_soon() {
     change(&e, D, b"n");
     done(&e, D);
     assert!(e.wait(D, 1).is_none());
-    std::thread::sleep(TAKEN_IN);
+    pass(TAKEN_IN);
     assert_eq!(e.look(|_| false).0, [1]);
     change(&e, D, b"m");
     assert!(e.wait(D, 2).is_none(), "the next change");
     done(&e, D);
     e.called_back(D);
-    std::thread::sleep(TAKEN_IN);
+    pass(TAKEN_IN);
     let (pass, leave, longest) = e.look(|who| *who == 2);
     assert_eq!((pass, leave), (vec![], vec![2]));
     assert!(longest >= TAKEN_IN);
@@ -106,7 +115,7 @@ fn what_is_changed_while_names_expire_expires_too() {
 
 #[test]
 fn a_directory_that_is_moved_here_is_waited_for_like_names_of_files() {
-    let e = Entries::<u32>::default();
+    let e = entries();
     assert!(e.keep_dir(D, b"d", LONG));
     assert_eq!(change(&e, D, b"other"), NOTHING);
     assert_eq!(done(&e, D), NOTHING);
@@ -125,7 +134,7 @@ fn who_is_alone_goes_on_keeping_names_until_another_comes() {
     assert_eq!(e.shared(D), Todo { drop: true, attend: true }, "it is on its way");
     assert_eq!(e.take(D).len(), 2);
     assert_eq!((done(&e, D), e.end(D)), (NOTHING, Some(vec![])));
-    rested(&e);
+    pass(LOUD);
     assert!(!e.changing(D, b"c").kept);
     assert_eq!(done(&e, D), NOTHING);
     assert!(e.keep(D, b"d", false, LONG));
@@ -177,7 +186,7 @@ fn what_was_told_without_the_lock_may_arrive_later() {
 
 #[test]
 fn what_is_noted_is_bounded() {
-    let e = Entries::<u32>::default();
+    let e = entries();
     for n in 0..MAX_NAMES as u64 {
         assert!(e.keep(n % 100, &n.to_le_bytes(), false, LONG));
     }
@@ -187,7 +196,7 @@ fn what_is_noted_is_bounded() {
     }
     assert!(e.end_all().is_empty());
     assert!(e.keep(1000, b"more", false, LONG));
-    let e = Entries::<u32>::default();
+    let e = entries();
     for dir in 0..MAX_DIRS as u64 {
         assert!(e.keep(dir, b"x", false, LONG));
     }
@@ -199,7 +208,7 @@ fn what_is_noted_is_bounded() {
 
 #[test]
 fn a_rename_where_nothing_is_kept_leaves_nothing_in_doubt() {
-    let e = Entries::<u32>::default();
+    let e = entries();
     for name in [b"a", b"b"] {
         let noted = e.changing(D, name);
         assert_eq!(noted, Noted { kept: false, new: true });
@@ -208,4 +217,15 @@ fn a_rename_where_nothing_is_kept_leaves_nothing_in_doubt() {
     assert_eq!(e.called_back(D), NOTHING);
     assert_eq!([done(&e, D), done(&e, D)], [NOTHING; 2]);
     assert!(!e.has_gates() && e.names.load(SeqCst) == 0);
+}
+
+/// rmdir(2) of one that is not empty, by who is alone: the kernel keeps the name, and so does the note.
+#[test]
+fn what_could_not_be_removed_is_in_doubt_when_it_is_moved() {
+    let e = entries();
+    assert!(e.keep_dir(D, b"d", LONG));
+    let noted = e.changing(D, b"d");
+    assert!(noted.kept);
+    assert_eq!(e.changed(D, b"d", noted.new, false), NOTHING);
+    assert!(change(&e, D, b"d").drop);
 }
