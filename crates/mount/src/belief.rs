@@ -76,11 +76,6 @@ impl Caches {
         if matches!(name.1, b"." | b"..") || !keeps {
             return Duration::ZERO;
         }
-        // Who opens it by name has the kernel told how long it is: where it is also appended to, through a descriptor of
-        // before others came, the kernel puts that where it believes the end to be.
-        if to.is_some_and(|fid| self.client.writes(fid)) {
-            return Duration::ZERO;
-        }
         let left = || {
             let left = self.client.vouches_for_name(self.fid(name.0), name.1, to);
             left.map(|left| left.saturating_sub(MARGIN)).unwrap_or_default()
@@ -116,6 +111,7 @@ impl Caches {
         if let Some(belief) = self.nodes.belief(node)
             && let Some(n) = self.notifier()
         {
+            self.nodes.dropping(node);
             // Attributes only, and whoever asked holds the inode: this waits for nobody.
             let _ = n.inval_inode(node, -1, 0);
             self.nodes.disbelieved(node, belief);
@@ -136,7 +132,11 @@ impl Caches {
         let Some(n) = self.notifier() else { return };
         // What fails for another reason than that there is no such inode is a mount that ended.
         let absent = |node: &u64| matches!(n.inval_inode(*node, -1, 0), Ok(false));
-        let mut left: Vec<u64> = nodes.into_iter().filter(absent).collect();
+        let drop = |node: &u64| {
+            self.nodes.dropping(*node);
+            absent(node)
+        };
+        let mut left: Vec<u64> = nodes.into_iter().filter(drop).collect();
         let (begun, mut pause) = (Instant::now(), Duration::from_micros(50));
         loop {
             // Either the kernel makes it of the answer, or has dropped it and says so.

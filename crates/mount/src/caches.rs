@@ -34,7 +34,12 @@ const SHARDS: usize = 64;
 
 /// The state of the caches when a call began.
 #[derive(Clone, Copy)]
-pub struct Mark(Option<u64>);
+pub struct Mark {
+    /// Of the lease of who is alone, if it is held.
+    epoch: Option<u64>,
+    /// How often the kernel's attributes had been dropped.
+    pub(crate) drops: u64,
+}
 
 struct Shard {
     epoch: u64,
@@ -125,7 +130,7 @@ impl Caches {
     /// To be taken before the call whose result may be cached.
     pub fn mark(&self) -> Mark {
         let epoch = self.client.cache_epoch();
-        Mark(self.client.is_sole().then_some(epoch))
+        Mark { epoch: self.client.is_sole().then_some(epoch), drops: self.nodes.drops() }
     }
 
     /// How long what a call learned is valid.
@@ -161,12 +166,12 @@ impl Caches {
 
     /// Whether what a call learned may be kept.
     pub fn valid(&self, mark: Mark) -> bool {
-        mark.0.is_some_and(|e| e == self.client.cache_epoch()) && self.client.is_sole()
+        mark.epoch.is_some_and(|e| e == self.client.cache_epoch()) && self.client.is_sole()
     }
 
     /// Remembers the flags of an inode, so that absent attributes and ACLs cost no message.
     pub fn learn(&self, attr: &Attr, mark: Mark) {
-        let Some(epoch) = mark.0.filter(|_| self.valid(mark)) else { return };
+        let Some(epoch) = mark.epoch.filter(|_| self.valid(mark)) else { return };
         let mut s = self.flags[attr.fid.oid as usize % SHARDS].lock();
         if s.epoch != epoch || s.flags.len() >= FLAGS_PER_SHARD {
             s.flags.clear();
@@ -177,7 +182,7 @@ impl Caches {
 
     /// What is remembered of an inode's flags.
     pub fn flags(&self, fid: Fid) -> Option<u32> {
-        let epoch = self.mark().0?;
+        let epoch = self.mark().epoch?;
         let s = self.flags[fid.oid as usize % SHARDS].lock();
         if s.epoch == epoch { s.flags.get(&fid).copied() } else { None }
     }

@@ -35,8 +35,9 @@ pub fn timespec(t: Time) -> TimeSpec {
     TimeSpec { sec: t.sec, nsec: t.nsec.min(999_999_999) }
 }
 
-/// Attributes.
-pub fn attr(caches: &Caches, a: &proto::Attr) -> Attr {
+/// Attributes that the kernel is told, and when they were asked for.
+pub fn attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> Attr {
+    caches.nodes.tells(caches.node(a.fid), mark.drops);
     let (major, minor) = (libc::major(a.rdev), libc::minor(a.rdev));
     Attr {
         ino: caches.node(a.fid),
@@ -65,13 +66,13 @@ pub fn rdev(dev: u32) -> u64 {
 pub fn attr_out(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
     caches.nodes.seen(caches.node(a.fid), a);
-    AttrOut { attr: attr(caches, a), ttl: caches.ttl(mark) }
+    AttrOut { attr: attr(caches, a, mark), ttl: caches.ttl(mark) }
 }
 
 /// Attributes that were asked for, and how long they are valid.
 pub fn asked_attr(caches: &Caches, a: &proto::Attr, mark: Mark) -> AttrOut {
     caches.learn(a, mark);
-    AttrOut { attr: attr(caches, a), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
+    AttrOut { attr: attr(caches, a, mark), ttl: caches.attr_ttl(a, Asked::ByNode, mark) }
 }
 
 /// A name: of which directory's node, and how it is called.
@@ -103,6 +104,8 @@ fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> 
     let at = (name.0, name.1.as_bytes());
     let name_ttl = match caches.valid(mark) {
         true => entry.entry_ttl,
+        // Who opens a file by a name that is kept is not told how long it is: no longer than what is known of that.
+        false if !a.is_dir() && attr_ttl.is_zero() => Duration::ZERO,
         false => {
             let ttl = caches.entry_ttl(at, Some(a.fid), again);
             // Where names around it change a directory's still rests on what is known of itself.
@@ -135,7 +138,7 @@ fn tell(
     }
     // After the note: whoever takes the lease away now finds it.
     let ttl = caches.ttl(mark);
-    let attr = attr(caches, a);
+    let attr = attr(caches, a, mark);
     (Entry { nodeid: node, generation: 0, entry_ttl: ttl, attr_ttl: ttl, attr }, known)
 }
 

@@ -82,24 +82,25 @@ impl End {
         (n == bytes.len()).then_some((from, bytes))
     }
 
-    /// What is read after this has the bytes up to `size`, and the kernel knows of them if they are given.
+    /// What is read after this has the bytes up to `size`, and the kernel knows of them if they are given. Whether it will
+    /// ignore the answer that tells of them.
     fn show(
         &self,
         notifier: &Notifier,
         node: u64,
         size: u64,
         tail: Option<(u64, Vec<u8>)>,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<bool> {
         let filled = self.filled.load(SeqCst);
-        if filled < size {
+        let drops = filled < size;
+        if drops {
             notifier.inval_inode(node, (filled / PAGE * PAGE) as i64, 0)?;
             self.filled.fetch_max(size, SeqCst);
         }
-        if let Some((at, bytes)) = tail {
-            notifier.store(node, at, &bytes)?;
-            self.known.fetch_max(size, SeqCst);
-        }
-        Ok(())
+        let Some((at, bytes)) = tail else { return Ok(drops) };
+        notifier.store(node, at, &bytes)?;
+        self.known.fetch_max(size, SeqCst);
+        Ok(false)
     }
 }
 
@@ -234,24 +235,31 @@ impl Ends {
     }
 
     /// Makes sure that the kernel has no zeros behind the end that it knows of a file that is so long; with what it is told then it
-    /// moves that itself, if no page is dropped meanwhile. Not from a handler; waits for no server.
-    pub fn fill(&self, notifier: &Notifier, (node, size): (u64, u64)) {
-        let Some(end) = self.find(node) else { return };
+    /// moves that itself, if no page is dropped meanwhile. Not from a handler; waits for no server. Whether it will ignore what it
+    /// is told now.
+    pub fn fill(&self, notifier: &Notifier, (node, size): (u64, u64)) -> bool {
+        let Some(end) = self.find(node) else { return false };
         let _storing = end.storing.lock();
-        if let Err(error) = end.show(notifier, node, size, None) {
+        end.show(notifier, node, size, None).unwrap_or_else(|error| {
             tracing::debug!(node, size, %error, "cannot drop pages behind an end");
-        }
+            true
+        })
     }
 
     /// As [`Ends::fill`], and tells the kernel of the end, unless nothing `stores`. What is stored is as if it was read: `stores` makes sure that it is dropped when others write it.
     /// Not from a handler: this waits for reads that are under way.
-    pub fn raise(&self, notifier: &Notifier, (node, size): (u64, u64), stores: impl Fn() -> bool) {
-        let Some(end) = self.find(node) else { return };
+    pub fn raise(
+        &self,
+        notifier: &Notifier,
+        (node, size): (u64, u64),
+        stores: impl Fn() -> bool,
+    ) -> bool {
+        let Some(end) = self.find(node) else { return false };
         let _turn = end.turn.lock();
         for _ in 0..TRIES {
             let known = end.known();
             if size <= known {
-                return;
+                return false;
             }
             let drops = end.drops.load(SeqCst);
             // In this order: what it rests on goes first, then pages are dropped.
@@ -260,21 +268,24 @@ impl Ends {
             if end.drops.load(SeqCst) != drops {
                 continue;
             }
-            if let Err(error) = end.show(notifier, node, size, tail) {
+            let ignored = end.show(notifier, node, size, tail).unwrap_or_else(|error| {
                 tracing::debug!(node, size, %error, "cannot tell where a file ends");
-            }
+                true
+            });
             if end.drops.load(SeqCst) != drops {
                 // It was changed here in this moment, or cut by another; who drops pages waits.
                 let _ = notifier.inval_inode(node, (known / PAGE * PAGE) as i64, 0);
                 end.cut(known);
+                return true;
             }
-            return;
+            return ignored;
         }
         tracing::debug!(
             node,
             size,
             "a file that is written all the time: its end is told as it is"
         );
+        true
     }
 }
 

@@ -41,6 +41,9 @@ impl PinstripeFs {
         if flags.trunc && !flags.write && self.handles.runs(fid) {
             return Err(Errno::new(libc::ETXTBSY));
         }
+        if self.opens_again(req, node) {
+            return Err(Errno::new(libc::ESTALE));
+        }
         let mark = self.caches.mark();
         let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(req, e))?;
         self.has_opened(req);

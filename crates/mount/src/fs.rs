@@ -20,6 +20,7 @@ use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
+use crate::reopen::Reopens;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
@@ -42,6 +43,7 @@ pub struct PinstripeFs {
     pub(crate) retries: Arc<Retries>,
     pub(crate) open_dirs: OpenDirs,
     pub(crate) pages: Arc<Pages>,
+    pub(crate) reopens: Reopens,
 }
 
 /// The number of directories that were opened while this mount was alone; others have 0.
@@ -66,6 +68,7 @@ impl PinstripeFs {
             retries: Arc::default(),
             open_dirs: OpenDirs::default(),
             pages,
+            reopens: Reopens::default(),
         }
     }
 
@@ -572,7 +575,7 @@ impl Filesystem for PinstripeFs {
         let told = stat.as_ref().ok().map(|a| (nodeid, a.size));
         self.caches.answer_size(told, reply, move |caches, reply, late| {
             reply.send(stat.map(|a| Statx {
-                attr: attr(caches, &a),
+                attr: attr(caches, &a, mark),
                 btime: Some(time(a.btime)),
                 ttl: match late {
                     true => Duration::ZERO,

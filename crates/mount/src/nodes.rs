@@ -5,7 +5,7 @@
 //! does: I/O.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
@@ -36,6 +36,8 @@ struct Known {
     believed: Duration,
     /// Counts how often it was told some.
     told: u64,
+    /// The drop of its attributes after which the kernel was told none yet; 0: it was.
+    dropped: u64,
     named: Option<Duration>,
     /// A file was opened to be read.
     opened: bool,
@@ -47,6 +49,8 @@ struct Known {
 pub struct Nodes {
     shards: Vec<Mutex<HashMap<u64, Known>>>,
     special: AtomicUsize,
+    /// Drops of attributes so far.
+    drops: AtomicU64,
     start: Instant,
     pub(crate) tally: Tally,
 }
@@ -56,7 +60,7 @@ impl Nodes {
     pub fn new() -> Nodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let (special, start, tally) = (AtomicUsize::new(0), Instant::now(), Tally::default());
-        let nodes = Nodes { shards, special, start, tally };
+        let nodes = Nodes { shards, special, drops: AtomicU64::new(0), start, tally };
         nodes.told(1, FileKind::Dir);
         nodes
     }
@@ -250,6 +254,31 @@ impl Nodes {
         true
     }
 
+    /// Drops of attributes so far.
+    pub fn drops(&self) -> u64 {
+        self.drops.load(SeqCst)
+    }
+
+    /// The kernel's attributes of a node are about to be dropped: it may not know any more how long the file is.
+    pub fn dropping(&self, node: u64) {
+        if let Some(known) = self.shard(node).lock().get_mut(&node) {
+            known.dropped = self.drops.fetch_add(1, SeqCst) + 1;
+        }
+    }
+
+    /// The kernel is told attributes that were asked for after so many drops.
+    pub fn tells(&self, node: u64, drops: u64) {
+        let mut shard = self.shard(node).lock();
+        if let Some(known) = shard.get_mut(&node).filter(|known| known.dropped <= drops) {
+            known.dropped = 0;
+        }
+    }
+
+    /// Whether it was told none since they were dropped.
+    pub fn is_dropped(&self, node: u64) -> bool {
+        self.shard(node).lock().get(&node).is_some_and(|known| known.dropped > 0)
+    }
+
     /// What the kernel may believe of its attributes, for [`Nodes::disbelieved`]; None: nothing.
     pub fn belief(&self, node: u64) -> Option<u64> {
         let now = self.clock();
@@ -338,6 +367,22 @@ mod tests {
         assert!(n.belief(7).is_some(), "told since");
         n.disbelieved(7, n.belief(7).unwrap());
         assert!(n.belief(7).is_none());
+    }
+
+    #[test]
+    fn only_what_was_asked_after_a_drop_makes_up_for_it() {
+        let n = Nodes::new();
+        n.told(7, FileKind::File);
+        n.told(8, FileKind::File);
+        let before = n.drops();
+        n.dropping(7);
+        n.tells(7, before);
+        assert!(n.is_dropped(7) && !n.is_dropped(8) && !n.is_dropped(9));
+        let since = n.drops();
+        n.dropping(8);
+        n.tells(7, since);
+        n.tells(8, since);
+        assert!(!n.is_dropped(7) && n.is_dropped(8));
     }
 
     #[test]

@@ -57,12 +57,19 @@ impl Caches {
         let late = move |caches: &Arc<Caches>, reply: Reply<T>| answer(caches, reply, true);
         // Where those who ask servers wait for one that is away, files of others need not.
         if !self.stores(node) || self.pages.ends.raising.are_busy() {
-            let fill = move |ends: &Ends, notifier: &Notifier| ends.fill(notifier, (node, size));
+            let of = Arc::clone(self);
+            let fill = move |ends: &Ends, notifier: &Notifier| {
+                if ends.fill(notifier, (node, size)) {
+                    of.nodes.dropping(node);
+                }
+            };
             return self.answer_after(&self.pages.ends.dropping, reply, late, fill);
         }
         let of = Arc::clone(self);
         let raise = move |ends: &Ends, notifier: &Notifier| {
-            ends.raise(notifier, (node, size), || of.stores(node) && of.will_drop(node));
+            if ends.raise(notifier, (node, size), || of.stores(node) && of.will_drop(node)) {
+                of.nodes.dropping(node);
+            }
         };
         self.answer_after(&self.pages.ends.raising, reply, late, raise);
     }

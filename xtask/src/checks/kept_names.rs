@@ -7,7 +7,7 @@ use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// Directories whose names are changed one after the other, and how long each rests at least.
 const DIRS: usize = 150;
 const RESTS: Duration = Duration::from_millis(700);
+/// Bytes a file grows by.
+const GROWTH: u64 = 5000;
 /// After so long without a change names of a directory are kept for certain.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Threads of each mount that contend for one name.
@@ -60,6 +62,36 @@ pub fn looked_at(mnt: &Path, other: &Path, pid: i32) -> Result<()> {
         ensure!(!exists(&absent)?, "round {round}: what was removed is there still");
     }
     Ok(())
+}
+
+/// A file whose name is kept has grown elsewhere: who opens it, and asks nothing else, is shown all of it.
+pub fn grown(mnt: &Path, other: &Path, times: u64) -> Result<()> {
+    let at = |mount: &Path| mount.join("quiet/grown");
+    std::fs::create_dir_all(other.join("quiet"))?;
+    std::fs::write(at(other), "")?;
+    for n in 1..=times {
+        ensure!(std::fs::metadata(at(mnt))?.len() == (n - 1) * GROWTH, "it is not as long");
+        let mut file = File::options().append(true).open(at(other))?;
+        std::io::Write::write_all(&mut file, &[b'x'; GROWTH as usize])?;
+        drop(file);
+        // sendfile(2) goes by the size that the kernel knows.
+        let (from, to) = (File::open(at(mnt))?, tempfile(mnt)?);
+        let mut sent = 0;
+        while let some @ 1.. = rustix::fs::sendfile(&to, &from, None, 1 << 20)? {
+            sent += some as u64;
+        }
+        ensure!(sent == n * GROWTH, "{sent} bytes were sent of {}", n * GROWTH);
+    }
+    Ok(())
+}
+
+/// A file without a name.
+fn tempfile(mount: &Path) -> Result<File> {
+    Ok(File::options().write(true).custom_flags(libc_o_tmpfile()).open(mount)?)
+}
+
+fn libc_o_tmpfile() -> i32 {
+    rustix::fs::OFlags::TMPFILE.bits().cast_signed()
 }
 
 /// Both mounts change names, each directory's now and then, which both look at without pause.
