@@ -42,7 +42,8 @@ impl PinstripeFs {
             return Err(Errno::new(libc::ETXTBSY));
         }
         if self.opens_again(req, node) {
-            return Err(Errno::new(libc::ESTALE));
+            // As if it had lost a race: the kernel gives up at the second ESTALE.
+            return Err(self.lost(req, proto::Errno::ESTALE));
         }
         let mark = self.caches.mark();
         let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(req, e))?;

@@ -20,7 +20,6 @@ use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
-use crate::reopen::Reopens;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
@@ -43,7 +42,6 @@ pub struct PinstripeFs {
     pub(crate) retries: Arc<Retries>,
     pub(crate) open_dirs: OpenDirs,
     pub(crate) pages: Arc<Pages>,
-    pub(crate) reopens: Reopens,
 }
 
 /// The number of directories that were opened while this mount was alone; others have 0.
@@ -68,7 +66,6 @@ impl PinstripeFs {
             retries: Arc::default(),
             open_dirs: OpenDirs::default(),
             pages,
-            reopens: Reopens::default(),
         }
     }
 
@@ -204,7 +201,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn getattr(&self, req: &Request, nodeid: u64, _fh: Option<u64>, reply: Reply<AttrOut>) {
-        if let Some(reply) = self.caches.pass_gate(req, nodeid, reply) {
+        if let Some(reply) = self.caches.pass_gate(req, nodeid, reply, || self.was_sent_back(req)) {
             self.answer_attributes(req, nodeid, reply);
         }
     }

@@ -160,17 +160,19 @@ impl Caches {
         self.gates.entries.all().into_iter().for_each(|dir| self.names_called_back(dir));
     }
 
-    /// Answers who asks for attributes, now or when the gate before that node is gone.
+    /// Answers who asks for attributes, now or when the gate before that node is gone. `sent_back`: whether he was told to
+    /// begin anew by something else.
     pub fn pass_gate(
         self: &Arc<Caches>,
         req: &Request,
         node: u64,
         reply: Reply<AttrOut>,
+        sent_back: impl FnOnce() -> bool,
     ) -> Option<Reply<AttrOut>> {
         if !self.gates.entries.is_gated(node) {
             return Some(reply);
         }
-        let told = self.gates.restarted.lock().contains(&(node, req.pid()));
+        let told = sent_back() || self.gates.restarted.lock().contains(&(node, req.pid()));
         let asker = Asker { req: req.clone(), reply, since: Instant::now(), told };
         self.gates.entries.wait(node, asker).map(|asker| asker.reply)
     }

@@ -74,7 +74,7 @@ impl<T> Retries<T> {
     }
 
     /// Whether a thread's look-ups must hold what they find.
-    fn has(&self, thread: u32, now: Instant) -> bool {
+    pub(crate) fn has(&self, thread: u32, now: Instant) -> bool {
         if self.count.load(SeqCst) == 0 {
             return false;
         }
