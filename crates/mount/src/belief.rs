@@ -81,7 +81,8 @@ impl Caches {
             left.map(|left| left.saturating_sub(MARGIN)).unwrap_or_default()
         };
         let first = left();
-        if first.is_zero() || !self.gates.entries.keep(name.0, name.1, again, first) {
+        let alone = || self.client.is_alone_in(self.fid(name.0));
+        if first.is_zero() || !self.gates.entries.keep(name, again, alone(), first) {
             return Duration::ZERO;
         }
         // After the note: whoever takes the lease away now finds it.

@@ -5,8 +5,9 @@
 //! held by who waits for the very call-back; so nobody waits for that. Instead a *gate* is put before the directory: the
 //! kernel's attributes of it are dropped, without which no walk looks at a name there, and who asks for them
 //! waits until the names have expired ([`crate::gates`]). The same is done before this mount changes names of a
-//! directory, unless it alone may: others may see the change before the kernel here has taken it in. As that costs
-//! something, names are kept only where nobody has changed any for a while ([`QUIET`]).
+//! directory that the kernel may keep, unless it alone may change them: others may see the change before the kernel here
+//! has taken it in. As that costs something, names are kept only where nobody has changed any for a while ([`QUIET`]),
+//! but for changes of who is alone by now.
 //! Order: a name is noted, then the lease is looked at, then the kernel is told; who takes the lease away does so before
 //! he takes the names, and who puts a gate up does so before the attributes are dropped. Who has walked past
 //! before the gate stood began his system call before the change was done, and may see what was so then.
@@ -52,14 +53,11 @@ struct Dir<P> {
     dirs: HashSet<Box<[u8]>>,
     /// Until when any of these may be kept.
     until: Duration,
-    /// From when on names may be kept.
-    quiet: Duration,
-    /// When others changed it last, and when this mount did.
+    /// When others changed it last, and when this mount did where others could see it.
     others: Rested,
     own: Rested,
-    /// Changes of this mount on their way, and how many of the names are noted only for them.
+    /// Changes of this mount on their way.
     changing: u32,
-    only_changing: usize,
     gate: Option<Gate<P>>,
 }
 
@@ -68,23 +66,26 @@ struct Dir<P> {
 struct Rested(Option<(Duration, Duration)>);
 
 impl Rested {
-    /// It is done again; until when it rests.
-    fn again(&mut self, now: Duration) -> Duration {
+    /// It is done again.
+    fn again(&mut self, now: Duration) {
         let rest = match self.0 {
             Some((at, rest)) if now.saturating_sub(at) < FORGIVEN * rest => (2 * rest).min(LOUD),
             _ => QUIET,
         };
         self.0 = Some((now, rest));
-        now + rest
+    }
+
+    /// Whether it is not over.
+    fn rests(self, now: Duration) -> bool {
+        self.0.is_some_and(|(at, rest)| at + rest > now)
     }
 }
 
 impl<P> Default for Dir<P> {
     fn default() -> Dir<P> {
         let (names, dirs, until) = (HashMap::default(), HashSet::default(), Duration::ZERO);
-        let (quiet, others, own) = (Duration::ZERO, Rested::default(), Rested::default());
-        let (changing, only_changing) = (0, 0);
-        Dir { names, dirs, until, quiet, others, own, changing, only_changing, gate: None }
+        let (others, own) = (Rested::default(), Rested::default());
+        Dir { names, dirs, until, others, own, changing: 0, gate: None }
     }
 }
 
@@ -98,6 +99,8 @@ struct Gate<P> {
     open: bool,
     /// A thread lets the names expire.
     attended: bool,
+    /// Since when it waits for the kernel.
+    expiring: Option<Duration>,
     /// Since when that, and nothing else, is waited for.
     since: Duration,
     waiting: Vec<P>,
@@ -106,7 +109,7 @@ struct Gate<P> {
 /// What a directory was like before a name was noted that is to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// Something was kept there.
+    /// The kernel may keep the name, or there is a gate already.
     pub kept: bool,
     /// The name was not noted.
     pub new: bool,
@@ -191,7 +194,8 @@ impl<P> Entries<P> {
         *swept = now;
         for shard in &self.shards {
             shard.lock().retain(|_, d| {
-                let matters = d.until > now || d.quiet > now || d.changing > 0 || d.gate.is_some();
+                let rests = d.others.rests(now) || d.own.rests(now);
+                let matters = d.until > now || rests || d.changing > 0 || d.gate.is_some();
                 if !matters {
                     self.names.fetch_sub(d.names.len() + d.dirs.len(), SeqCst);
                     self.dirs.fetch_sub(1, SeqCst);
@@ -202,14 +206,22 @@ impl<P> Entries<P> {
     }
 
     /// The kernel may be told a name of a file, or that there is none, to keep for this long; whether it is noted.
-    /// `again`: it may know it, and take the answer without the directory's lock.
-    pub fn keep(&self, dir: u64, name: &[u8], again: bool, time: Duration) -> bool {
+    /// `again`: it may know it, and take the answer without the directory's lock. `alone`: this mount alone may change the
+    /// directory.
+    pub fn keep(
+        &self,
+        (dir, name): (u64, &[u8]),
+        again: bool,
+        alone: bool,
+        time: Duration,
+    ) -> bool {
         self.make_room();
         let now = self.clock();
         let mut shard = self.shard(dir).lock();
         let Some(d) = self.dir(&mut shard, dir) else { return false };
-        let rests = d.changing > 0 || d.gate.is_some() || d.quiet > now;
-        if rests || self.names.load(SeqCst) >= MAX_NAMES {
+        // Who is alone changes names at no cost.
+        let rests = d.others.rests(now) || (!alone && d.own.rests(now));
+        if rests || d.changing > 0 || d.gate.is_some() || self.names.load(SeqCst) >= MAX_NAMES {
             return false;
         }
         let again = again.then_some(now);
@@ -254,32 +266,31 @@ impl<P> Entries<P> {
             Dir::default()
         });
         d.changing += 1;
-        let kept = d.dirs.contains(name) || d.gate.is_some() || d.names.len() > d.only_changing;
         let new = !d.names.contains_key(name);
+        let kept = !new || d.dirs.contains(name) || d.gate.is_some();
         if new {
             d.names.insert(name.into(), None);
-            d.only_changing += 1;
             self.names.fetch_add(1, SeqCst);
         }
         d.until = d.until.max(now + BELIEF);
         Noted { kept, new }
     }
 
-    /// Others may see a change of this mount before the kernel here has taken it in. `kept`: something may be kept there,
-    /// or come there with a rename. None: nothing is in doubt, and what was noted for it, if `noted` so, is not any more.
+    /// Others may see a change of this mount before the kernel here has taken it in. `kept`: the name may be kept, or come
+    /// to be with a rename; no other is in doubt. None: nor is this one, and what was noted for it, if `noted` so, is not
+    /// any more.
     pub fn seen(&self, dir: u64, name: &[u8], kept: bool, noted: Noted) -> Option<Todo> {
         let now = self.clock();
         let mut shard = self.shard(dir).lock();
         let d = shard.get_mut(&dir)?;
-        d.quiet = d.quiet.max(d.own.again(now));
+        d.own.again(now);
         if !kept && d.gate.is_none() {
             self.withdraw(d, name, noted.new);
             return None;
         }
         let was_dir = d.dirs.remove(name);
-        self.names.fetch_sub(d.names.len() + usize::from(was_dir), SeqCst);
-        let taken: Vec<Name> = d.names.drain().collect();
-        d.only_changing = 0;
+        let taken = d.names.remove_entry(name);
+        self.names.fetch_sub(usize::from(taken.is_some()) + usize::from(was_dir), SeqCst);
         let gate = self.gate((dir, d), now);
         gate.names.extend(taken);
         gate.open = false;
@@ -288,7 +299,6 @@ impl<P> Entries<P> {
 
     /// What was noted for a change only is not any more.
     fn withdraw(&self, d: &mut Dir<P>, name: &[u8], new: bool) {
-        d.only_changing = d.only_changing.saturating_sub(usize::from(new));
         if new && d.names.remove(name).is_some() {
             self.names.fetch_sub(1, SeqCst);
         }
@@ -301,9 +311,8 @@ impl<P> Entries<P> {
         let mut shard = self.shard(dir).lock();
         let Some(d) = shard.get_mut(&dir) else { return Todo::default() };
         d.changing = d.changing.saturating_sub(1);
-        match moved {
-            true => d.only_changing = d.only_changing.saturating_sub(usize::from(new)),
-            false => self.withdraw(d, name, new),
+        if !moved {
+            self.withdraw(d, name, new);
         }
         let last = d.changing == 0;
         let Some(gate) = d.gate.as_mut().filter(|_| last) else { return Todo::default() };
@@ -316,13 +325,12 @@ impl<P> Entries<P> {
         let now = self.clock();
         let mut shard = self.shard(dir).lock();
         let Some(d) = shard.get_mut(&dir) else { return Todo::default() };
-        d.quiet = d.quiet.max(d.others.again(now));
+        d.others.again(now);
         if d.gate.is_none() && d.names.is_empty() {
             return Todo::default();
         }
         self.names.fetch_sub(d.names.len(), SeqCst);
         let taken: Vec<Name> = d.names.drain().collect();
-        d.only_changing = 0;
         let gate = self.gate((dir, d), now);
         gate.names.extend(taken);
         if !std::mem::replace(&mut gate.strict, true) {
@@ -343,7 +351,8 @@ impl<P> Entries<P> {
             self.gates.fetch_add(1, SeqCst);
             self.gated.lock().insert(dir.0);
             let (names, waiting) = (Vec::new(), Vec::new());
-            Gate { names, strict: false, open: false, attended: false, since: now, waiting }
+            let (strict, open, attended, expiring) = (false, false, false, None);
+            Gate { names, strict, open, attended, expiring, since: now, waiting }
         })
     }
 
@@ -381,14 +390,25 @@ impl<P> Entries<P> {
     /// Names that have to expire now; of who attends to a gate.
     pub fn take(&self, dir: u64) -> Vec<Name> {
         let mut shard = self.shard(dir).lock();
-        let gate = shard.get_mut(&dir).and_then(|d| d.gate.as_mut());
-        gate.map(|gate| std::mem::take(&mut gate.names)).unwrap_or_default()
+        let Some(gate) = shard.get_mut(&dir).and_then(|d| d.gate.as_mut()) else {
+            return Vec::new();
+        };
+        gate.expiring = Some(self.clock());
+        std::mem::take(&mut gate.names)
+    }
+
+    /// Names that were taken before have to expire once more.
+    pub fn again(&self, dir: u64) {
+        if let Some(gate) = self.shard(dir).lock().get_mut(&dir).and_then(|d| d.gate.as_mut()) {
+            gate.expiring = Some(self.clock());
+        }
     }
 
     /// All that was taken has expired, if not for good: what was changed here the kernel has taken in. Who may pass.
     pub fn expired(&self, dir: u64) -> Vec<P> {
         let mut shard = self.shard(dir).lock();
         let Some(d) = shard.get_mut(&dir) else { return Vec::new() };
+        d.gate.iter_mut().for_each(|gate| gate.expiring = None);
         match &mut d.gate {
             Some(gate) if d.changing == 0 && gate.names.is_empty() => gate.let_pass(),
             _ => Vec::new(),
@@ -429,9 +449,13 @@ impl<P> Entries<P> {
         waited
     }
 
-    /// Who passes because his time has come: of what was changed here, after [`TAKEN_IN`]; of others' changes those that
-    /// `leaves` picks. And for how long strict gates have been waited for with no change of this mount on its way.
-    pub fn look(&self, mut leaves: impl FnMut(&mut P) -> bool) -> (Vec<P>, Vec<P>, Duration) {
+    /// Who passes because his time has come: of what was changed here, after [`TAKEN_IN`]; of others' changes those for
+    /// whom `leaves` has something else, which is told for how long the kernel has not let names expire. And for how long
+    /// strict gates have been waited for with no change of this mount on its way.
+    pub fn look<T>(
+        &self,
+        mut leaves: impl FnMut(&mut P, Duration) -> Option<T>,
+    ) -> (Vec<P>, Vec<(P, T)>, Duration) {
         let (now, mut longest) = (self.clock(), Duration::ZERO);
         let (mut pass, mut leave) = (Vec::new(), Vec::new());
         self.each_gated(|_, d| {
@@ -446,7 +470,13 @@ impl<P> Entries<P> {
             if gate.strict {
                 longest = longest.max(waited);
             }
-            leave.extend(gate.waiting.extract_if(.., |who| leaves(who)));
+            let stuck = gate.expiring.map(|at| now.saturating_sub(at)).unwrap_or_default();
+            for mut who in std::mem::take(&mut gate.waiting) {
+                match leaves(&mut who, stuck) {
+                    Some(then) => leave.push((who, then)),
+                    None => gate.waiting.push(who),
+                }
+            }
         });
         (pass, leave, longest)
     }

@@ -201,7 +201,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn getattr(&self, req: &Request, nodeid: u64, _fh: Option<u64>, reply: Reply<AttrOut>) {
-        if let Some(reply) = self.caches.pass_gate(req, nodeid, reply, || self.was_sent_back(req)) {
+        if let Some(reply) = self.caches.pass_gate(req, nodeid, reply, &self.retries) {
             self.answer_attributes(req, nodeid, reply);
         }
     }
@@ -226,7 +226,7 @@ impl Filesystem for PinstripeFs {
         target: &OsStr,
         reply: Reply<Entry>,
     ) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let mode = libc::S_IFLNK | 0o777;
         let made = self.make(req, parent, name, mode, 0, 0, target.as_bytes());
         let doubt = Doubt::name(parent, name);
@@ -243,7 +243,7 @@ impl Filesystem for PinstripeFs {
         dev: u32,
         reply: Reply<Entry>,
     ) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let made = self.make(req, parent, name, mode, umask, rdev(dev), &[]);
         let doubt = Doubt::name(parent, name);
         self.tell_entry(reply, made, || doubt);
@@ -258,7 +258,7 @@ impl Filesystem for PinstripeFs {
         umask: u32,
         reply: Reply<Entry>,
     ) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let mode = libc::S_IFDIR | (mode & 0o7777);
         let made = self.make(req, parent, name, mode, umask, 0, &[]);
         let doubt = Doubt::name(parent, name);
@@ -266,7 +266,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn unlink(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let dir = self.caches.fid(parent);
         let held = self.removing(req, parent, name, What::Other);
         let done = self.client.unlink(&cred(req), dir, name.as_bytes());
@@ -277,7 +277,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn rmdir(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<()>) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let dir = self.caches.fid(parent);
         let held = self.removing(req, parent, name, What::Dir);
         let done = self.client.rmdir(&cred(req), dir, name.as_bytes());
@@ -301,7 +301,7 @@ impl Filesystem for PinstripeFs {
             return reply.err(Errno::EINVAL);
         }
         let names = [(parent, name), (new_parent, new_name)];
-        let _changing = self.caches.changing_names(&names);
+        let _changing = self.changing(req, &names);
         let (from, to) = (self.caches.fid(parent), self.caches.fid(new_parent));
         let held = match flags & (RN_NOREPLACE | RN_EXCHANGE) {
             0 => self.removing(req, new_parent, new_name, What::Any),
@@ -327,7 +327,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn link(&self, req: &Request, nodeid: u64, parent: u64, name: &OsStr, reply: Reply<Entry>) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let (fid, dir) = (self.caches.fid(nodeid), self.caches.fid(parent));
         let mark = self.caches.mark();
         let done = self.client.link(&cred(req), fid, dir, name.as_bytes());
@@ -343,7 +343,7 @@ impl Filesystem for PinstripeFs {
     }
 
     fn create(&self, req: &Request, parent: u64, name: &OsStr, c: CreateIn, reply: Reply<Created>) {
-        let _changing = self.caches.changing_names(&[(parent, name)]);
+        let _changing = self.changing(req, &[(parent, name)]);
         let made = self.create_file(req, parent, Some(name), c);
         self.tell_created(reply, made, || Doubt::name(parent, name));
     }

@@ -3,9 +3,11 @@
 //! Role: a thread lets the names of such a directory expire, which takes its lock, and then answers who waited for its
 //! attributes. Another looks after those who must not wait. Who asks holds the directory's lock if its attributes were
 //! dropped between two looks of one system call; then the names cannot expire. Behind an own change he, as
-//! everybody, passes soon. Behind another's he is told ESTALE, upon which the kernel lets the lock go and begins his system
-//! call anew; that is told only to who is in a system call that takes this lock and is begun anew, and once for each
-//! gate, after [`RESTARTS`]. If all that is in vain, a new epoch begins.
+//! everybody, passes soon. Behind another's he passes when names have not expired for [`RESTARTS`] and he is seen to have
+//! ended his walk, which waits for the gate: so he began before it stood. Only root sees that. Otherwise he is told
+//! ESTALE, upon which the kernel lets the lock go and begins his system call anew; that is told only to who is in a
+//! system call that takes this lock and is begun anew, and once in each ([`crate::retries`]). If all that is in vain, a new
+//! epoch begins.
 //! Assumptions: what holds the lock otherwise waits for a server, and ends. Never does: wait on a thread that
 //! serves requests.
 
@@ -15,14 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use fuse::{AttrOut, Errno, Reply, Request};
+use fuse::{AttrOut, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 
 use crate::caches::Caches;
+use crate::calls::{Call, walks};
 use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo, arrived};
+use crate::retries::Retries;
 use crate::tellers::Tellers;
 
-/// How long somebody waits before he is told to begin anew.
+/// How long somebody waits before he passes, or is told to begin anew, because names do not expire.
 const RESTARTS: Duration = Duration::from_millis(20);
 /// How long somebody waits whom a signal may have killed.
 const INTERRUPTS: Duration = Duration::from_secs(1);
@@ -38,11 +42,13 @@ pub struct Asker {
     req: Request,
     reply: Reply<AttrOut>,
     since: Instant,
-    /// The kernel was told once to begin anew.
-    told: bool,
+    /// Who was told to begin anew, here or elsewhere.
+    retries: Arc<Retries>,
+    /// It was looked at whether he is to be told.
+    looked_at: bool,
 }
 
-/// How somebody is answered: who may pass, or who is told to begin anew.
+/// How somebody is answered.
 type Answer = Box<dyn Fn(Request, Reply<AttrOut>, Then) + Send + Sync>;
 
 /// What is next for who waited.
@@ -50,6 +56,8 @@ type Answer = Box<dyn Fn(Request, Reply<AttrOut>, Then) + Send + Sync>;
 pub enum Then {
     Passes,
     BeginsAnew,
+    /// A signal may have killed him.
+    Ends,
 }
 
 /// See the module.
@@ -63,8 +71,6 @@ pub struct Gates {
     later: Mutex<Vec<Later>>,
     /// When somebody waited for names on their way last.
     waited: Mutex<Option<Instant>>,
-    /// Threads that were told to begin anew, by gate: who comes back waits.
-    restarted: Mutex<Vec<(u64, u32)>>,
 }
 
 /// Names of a directory that may still be on their way to the kernel, and when they must have arrived.
@@ -160,20 +166,19 @@ impl Caches {
         self.gates.entries.all().into_iter().for_each(|dir| self.names_called_back(dir));
     }
 
-    /// Answers who asks for attributes, now or when the gate before that node is gone. `sent_back`: whether he was told to
-    /// begin anew by something else.
+    /// Answers who asks for attributes, now or when the gate before that node is gone.
     pub fn pass_gate(
         self: &Arc<Caches>,
         req: &Request,
         node: u64,
         reply: Reply<AttrOut>,
-        sent_back: impl FnOnce() -> bool,
+        retries: &Arc<Retries>,
     ) -> Option<Reply<AttrOut>> {
         if !self.gates.entries.is_gated(node) {
             return Some(reply);
         }
-        let told = sent_back() || self.gates.restarted.lock().contains(&(node, req.pid()));
-        let asker = Asker { req: req.clone(), reply, since: Instant::now(), told };
+        let (req, retries, since) = (req.clone(), Arc::clone(retries), Instant::now());
+        let asker = Asker { req, reply, since, retries, looked_at: false };
         self.gates.entries.wait(node, asker).map(|asker| asker.reply)
     }
 
@@ -209,6 +214,7 @@ impl Caches {
 
     /// Lets names expire once more that must have arrived by now.
     fn let_expire_again(&self, later: Later) {
+        self.gates.entries.again(later.dir);
         self.expire(later.dir, &later.names);
         if !self.end_gate(later.dir, true) {
             self.let_expire(later.dir);
@@ -218,7 +224,6 @@ impl Caches {
     /// The gate goes, unless there is more to expire. `late`: who waited did so for names on their way.
     fn end_gate(&self, dir: u64, late: bool) -> bool {
         let Some(waited) = self.gates.entries.end(dir) else { return false };
-        self.gates.restarted.lock().retain(|(gate, _)| *gate != dir);
         if late && !waited.is_empty() {
             *self.gates.waited.lock() = Some(Instant::now());
         }
@@ -244,7 +249,6 @@ impl Caches {
     /// All names are dropped at once.
     fn give_up_names(&self) {
         self.forget_names();
-        self.gates.restarted.lock().clear();
         self.answer(self.gates.entries.end_all());
     }
 
@@ -273,23 +277,17 @@ impl Caches {
             let caches = Arc::clone(self);
             self.gates.threads.run(move || caches.let_expire_again(later));
         }
-        let (pass, leave, longest) = self.gates.entries.look(|asker| asker.leaves());
+        let (pass, leave, longest) = self.gates.entries.look(|asker, stuck| asker.leaves(stuck));
         self.answer(pass);
-        for asker in leave {
-            match asker.reply.is_interrupted() {
-                true => asker.reply.err(Errno::EINTR),
-                false => {
-                    tracing::debug!(
-                        dir = asker.req.nodeid(),
-                        thread = asker.req.pid(),
-                        "begins anew"
-                    );
-                    let who = (asker.req.nodeid(), asker.req.pid());
-                    self.gates.restarted.lock().push(who);
-                    if let Some(answer) = self.gates.answer.get() {
-                        answer(asker.req, asker.reply, Then::BeginsAnew);
-                    }
-                }
+        for (asker, then) in leave {
+            tracing::debug!(
+                dir = asker.req.nodeid(),
+                thread = asker.req.pid(),
+                ?then,
+                "waits no longer"
+            );
+            if let Some(answer) = self.gates.answer.get() {
+                answer(asker.req, asker.reply, then);
             }
         }
         if longest > PATIENCE {
@@ -324,52 +322,23 @@ fn look_after(caches: &Weak<Caches>) {
 }
 
 impl Asker {
-    /// Whether it must not wait longer.
-    fn leaves(&mut self) -> bool {
+    /// What is next for who must not wait longer. `stuck`: for how long the kernel has not let names expire; otherwise
+    /// nobody holds the lock.
+    fn leaves(&mut self, stuck: Duration) -> Option<Then> {
         let waited = self.since.elapsed();
         if waited >= INTERRUPTS && self.reply.is_interrupted() {
-            return true;
+            return Some(Then::Ends);
         }
-        waited >= RESTARTS
-            && !std::mem::replace(&mut self.told, true)
-            && begins_anew(self.req.pid())
+        if waited.min(stuck) < RESTARTS || std::mem::replace(&mut self.looked_at, true) {
+            return None;
+        }
+        let thread = self.req.pid();
+        if let Some(walks) = walks(thread) {
+            return (!walks).then_some(Then::Passes);
+        }
+        let call = Call::of(thread);
+        let told = self.retries.has_call(thread, Instant::now(), call.as_ref());
+        let again = !told && call.is_some_and(|call| call.changes_names());
+        again.then_some(Then::BeginsAnew)
     }
 }
-
-/// Whether a thread is in a system call that changes names, and that the kernel begins anew after ESTALE.
-fn begins_anew(thread: u32) -> bool {
-    let said = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
-    let number = said.split_whitespace().next().and_then(|n| n.parse::<libc::c_long>().ok());
-    number.is_some_and(|number| CHANGE_NAMES.contains(&number))
-}
-
-/// System calls that change names, by their numbers on this machine.
-const CHANGE_NAMES: &[libc::c_long] = &[
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_mkdirat,
-    libc::SYS_mknodat,
-    libc::SYS_symlinkat,
-    libc::SYS_linkat,
-    libc::SYS_unlinkat,
-    libc::SYS_renameat,
-    libc::SYS_renameat2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_creat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_mkdir,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_rmdir,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_mknod,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_symlink,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_link,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_unlink,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_rename,
-];

@@ -6,11 +6,12 @@
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
 //! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `rest` (when a name may be kept among others), `below` (what is mounted below), `entries` and `gates` (names of files, and who waits while they are taken back),
-//! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again), `reopen` (what is looked up again before it is opened), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again; `calls` tells whether it is the same system call), `reopen` (what is looked up again before it is opened), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
 mod below;
 mod caches;
+mod calls;
 mod consistency;
 mod convert;
 mod dirs;
@@ -111,6 +112,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
         match then {
             Then::Passes => fs.answer_attributes(&req, req.nodeid(), reply),
             // As if it had lost a race: the kernel gives up at the second ESTALE.
+            Then::Ends => reply.err(fuse::Errno::EINTR),
             Then::BeginsAnew => reply.err(fs.lost(&req, proto::Errno::ESTALE)),
         }
     });

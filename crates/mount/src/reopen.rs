@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use fuse::Request;
 
+use crate::calls::Call;
 use crate::fs::PinstripeFs;
 
 impl PinstripeFs {
@@ -20,8 +21,10 @@ impl PinstripeFs {
         !self.client.is_sole() && keeps && dropped() && !self.was_sent_back(req)
     }
 
-    /// Whether a thread was told ESTALE, and has opened nothing since.
-    pub(crate) fn was_sent_back(&self, req: &Request) -> bool {
-        self.retries.has(req.pid(), Instant::now())
+    /// Whether a thread was told ESTALE in this system call.
+    fn was_sent_back(&self, req: &Request) -> bool {
+        let (thread, now) = (req.pid(), Instant::now());
+        self.retries.has(thread, now)
+            && self.retries.has_call(thread, now, Call::of(thread).as_ref())
     }
 }

@@ -19,7 +19,11 @@ use parking_lot::Mutex;
 use proto::mds::Cred;
 use proto::{Attr, Errno};
 
+#[cfg(doc)]
+use crate::caches::Caches;
+use crate::calls::Call;
 use crate::fs::PinstripeFs;
+use crate::gates::Changing;
 
 /// How long after a lost race a thread's look-ups hold what they find, and for how long: longer than a
 /// machine that is short of processors keeps a thread waiting within one system call.
@@ -34,6 +38,8 @@ const LOOKUPS: usize = 32;
 /// A thread that lost a race.
 struct Loser<T> {
     when: Instant,
+    /// In which system call.
+    call: Option<Call>,
     held: Vec<T>,
 }
 
@@ -58,14 +64,16 @@ impl<T> Default for Retries<T> {
 
 impl<T> Retries<T> {
     /// A thread lost a race; whether somebody must be found who sweeps.
-    fn lost(&self, thread: u32, now: Instant) -> bool {
+    fn lost(&self, thread: u32, call: Option<Call>, now: Instant) -> bool {
         let mut losers = self.losers.lock();
         let mut surplus = None;
         if losers.len() >= MAX_THREADS && !losers.contains_key(&thread) {
             let oldest = losers.iter().min_by_key(|(_, l)| l.when).map(|(thread, _)| *thread);
             surplus = oldest.and_then(|thread| losers.remove(&thread));
         }
-        losers.entry(thread).or_insert_with(|| Loser { when: now, held: Vec::new() }).when = now;
+        let none = || Loser { when: now, call: None, held: Vec::new() };
+        let loser = losers.entry(thread).or_insert_with(none);
+        (loser.when, loser.call) = (now, call);
         self.count.store(losers.len(), SeqCst);
         drop(losers);
         // What was held may be closed by a message: not under the lock.
@@ -82,6 +90,25 @@ impl<T> Retries<T> {
             .lock()
             .get(&thread)
             .is_some_and(|l| now.saturating_duration_since(l.when) < AGAIN)
+    }
+
+    /// Whether a thread lost one lately in the system call it is in, as far as that is known.
+    pub(crate) fn has_call(&self, thread: u32, now: Instant, call: Option<&Call>) -> bool {
+        let losers = self.losers.lock();
+        let lately = |l: &&Loser<T>| now.saturating_duration_since(l.when) < AGAIN;
+        let lost = losers.get(&thread).filter(lately);
+        lost.is_some_and(|l| l.call.is_none() || call.is_none() || l.call.as_ref() == call)
+    }
+
+    /// A thread that lost a race is where it wanted to get; what was held for it.
+    fn arrived(&self, thread: u32) -> Vec<T> {
+        if self.count.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut losers = self.losers.lock();
+        let held = losers.remove(&thread).map(|loser| loser.held).unwrap_or_default();
+        self.count.store(losers.len(), SeqCst);
+        held
     }
 
     /// Holds what a thread's look-up found.
@@ -142,7 +169,7 @@ impl PinstripeFs {
         if e == Errno::ESTALE && self.retries.has(req.pid(), Instant::now()) {
             tracing::info!(thread = req.pid(), "lost a race with a removal once more");
         }
-        if e == Errno::ESTALE && self.retries.lost(req.pid(), Instant::now()) {
+        if e == Errno::ESTALE && self.retries.lost(req.pid(), Call::of(req.pid()), Instant::now()) {
             sweep_later(Arc::downgrade(&self.retries));
         }
         crate::convert::errno(e)
@@ -183,10 +210,18 @@ impl PinstripeFs {
 
     /// A thread has opened a file: nothing it looked up before is needed any more.
     pub(crate) fn has_opened(&self, req: &Request) {
-        let thread = req.pid();
-        if self.retries.has(thread, Instant::now()) {
-            self.retries.done(|t, _| t == thread);
-        }
+        drop(self.retries.arrived(req.pid()));
+    }
+
+    /// A thread changes names: as [`Caches::changing_names`]. What it looked up before lives as long.
+    pub(crate) fn changing(
+        &self,
+        req: &Request,
+        names: &[(u64, &OsStr)],
+    ) -> (Changing<'_>, Vec<Arc<OpenFile>>) {
+        // Now, not when the answer is out: by then it may have lost the next race.
+        let held = self.retries.arrived(req.pid());
+        (self.caches.changing_names(names), held)
     }
 }
 
@@ -202,9 +237,9 @@ mod tests {
         retries.hold(7, thing.clone());
         assert_eq!(Arc::strong_count(&thing), 1, "who lost nothing holds nothing");
 
-        assert!(retries.lost(7, start));
-        assert!(!retries.lost(8, start + AGAIN / 2));
-        assert!(!retries.lost(8, start + AGAIN / 2));
+        assert!(retries.lost(7, None, start));
+        assert!(!retries.lost(8, None, start + AGAIN / 2));
+        assert!(!retries.lost(8, None, start + AGAIN / 2));
         assert!(retries.has(7, start) && !retries.has(9, start));
         assert!(!retries.has(7, start + AGAIN));
         retries.hold(7, thing.clone());
@@ -213,11 +248,27 @@ mod tests {
 
         assert!(retries.sweep(start + AGAIN));
         assert_eq!(Arc::strong_count(&thing), 2);
-        assert_eq!(retries.done(|t, _| t == 8), 0);
+        assert_eq!(retries.arrived(8).len(), 1);
         assert_eq!(Arc::strong_count(&thing), 1);
-        assert!(!retries.has(8, start) && !retries.lost(8, start), "somebody sweeps still");
+        assert!(!retries.has(8, start) && !retries.lost(8, None, start), "somebody sweeps still");
         assert!(!retries.sweep(start + AGAIN));
-        assert!(retries.lost(8, start), "nobody does");
+        assert!(retries.lost(8, None, start), "nobody does");
+    }
+
+    #[test]
+    fn who_is_in_another_system_call_by_now_lost_nothing_in_it() {
+        let (retries, start) = (Retries::<Arc<()>>::default(), Instant::now());
+        let call = |path: u64| Call::shown(&format!("87 {path:#x} 0x0\n")).unwrap();
+        let lost = |thread, call: Option<&Call>| retries.has_call(thread, start, call);
+        retries.lost(7, Some(call(1)), start);
+        retries.lost(8, None, start);
+        assert!(lost(7, Some(&call(1))) && !lost(7, Some(&call(2))));
+        assert!(lost(7, None) && lost(8, Some(&call(2))), "what is not known may be the same");
+        assert!(!lost(9, None) && !retries.has_call(7, start + AGAIN, Some(&call(1))));
+        retries.lost(7, Some(call(2)), start);
+        assert!(!lost(7, Some(&call(1))), "the last one counts");
+        retries.arrived(7);
+        assert!(!lost(7, Some(&call(2))) && lost(8, None));
     }
 
     #[test]
@@ -225,7 +276,7 @@ mod tests {
         let (retries, start) = (Retries::<Arc<()>>::default(), Instant::now());
         let thing = Arc::new(());
         for thread in 0..=MAX_THREADS as u32 {
-            retries.lost(thread, start + Duration::from_nanos(thread.into()));
+            retries.lost(thread, None, start + Duration::from_nanos(thread.into()));
         }
         assert_eq!(retries.count.load(SeqCst), MAX_THREADS);
         assert!(!retries.has(0, start) && retries.has(1, start));

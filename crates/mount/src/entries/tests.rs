@@ -18,9 +18,14 @@ const D: u64 = 7;
 const LONG: Duration = Duration::from_secs(10);
 const NOTHING: Todo = Todo { drop: false, attend: false };
 
+/// As it is kept where others may change the directory, too.
+fn keep(e: &Entries<u32>, dir: u64, name: &[u8], again: bool) -> bool {
+    e.keep((dir, name), again, false, LONG)
+}
+
 fn with_name() -> Entries<u32> {
     let e = entries();
-    assert!(e.keep(D, b"a", false, LONG));
+    assert!(keep(&e, D, b"a", false));
     e
 }
 
@@ -41,10 +46,10 @@ fn where_nothing_is_kept_nothing_is_in_doubt() {
     assert_eq!(e.called_back(D), NOTHING);
     assert_eq!((change(&e, D, b"a"), done(&e, D)), (NOTHING, NOTHING));
     assert!(!e.is_gated(D) && e.wait(D, 1) == Some(1));
-    assert!(!e.keep(D, b"a", false, LONG), "it was changed a moment ago");
+    assert!(!keep(&e, D, b"a", false), "it was changed a moment ago");
     assert!(e.keep_dir(D, b"d", LONG), "directories rest on another lease");
     pass(LOUD);
-    assert!(e.keep(D, b"a", false, LONG));
+    assert!(keep(&e, D, b"a", false));
 }
 
 #[test]
@@ -54,24 +59,23 @@ fn nobody_passes_what_another_changes_before_all_has_expired() {
     assert_eq!(e.called_back(D), Todo { drop: true, attend: false }, "somebody is at it");
     assert!(e.is_gated(D) && !e.is_gated(D + 1) && e.wait(D, 1).is_none());
     pass(LOUD);
-    assert!(!e.keep(D, b"b", false, LONG) && !e.keep_dir(D, b"d", LONG));
+    assert!(!keep(&e, D, b"b", false) && !e.keep_dir(D, b"d", LONG));
     assert_eq!(e.take(D).len(), 1);
     assert!(e.expired(D).is_empty(), "not for good");
     assert_eq!(e.end(D), Some(vec![1]));
-    assert!(!e.is_gated(D) && !e.has_gates() && e.keep(D, b"b", false, LONG));
+    assert!(!e.is_gated(D) && !e.has_gates() && keep(&e, D, b"b", false));
 }
 
 #[test]
 fn an_own_change_is_waited_for_until_the_kernel_has_it() {
     let e = with_name();
-    assert_eq!(change(&e, D, b"n"), Todo { drop: true, attend: false });
+    assert_eq!((change(&e, D, b"n"), done(&e, D)), (NOTHING, NOTHING), "it is not kept");
+    assert_eq!(change(&e, D, b"a"), Todo { drop: true, attend: false });
     assert!(e.wait(D, 1).is_none());
-    assert_eq!(e.look(|_| false), (vec![], vec![], Duration::ZERO), "it is on its way");
+    assert_eq!(e.look(|_, _| None::<()>), (vec![], vec![], Duration::ZERO), "it is on its way");
     assert_eq!(done(&e, D), Todo { drop: false, attend: true });
     assert!(e.wait(D, 2).is_none());
-    let mut names: Vec<_> = e.take(D).into_iter().map(|(name, _)| name).collect();
-    names.sort();
-    assert_eq!(names, [(*b"a").into(), (*b"n").into()]);
+    assert_eq!(e.take(D), [((*b"a").into(), None)]);
     assert_eq!(e.expired(D), [1, 2]);
     assert_eq!(e.wait(D, 3), Some(3), "names may be on their way still");
     e.called_back(D);
@@ -82,18 +86,18 @@ fn an_own_change_is_waited_for_until_the_kernel_has_it() {
 #[test]
 fn who_holds_the_lock_after_an_own_change_is_let_through_soon() {
     let e = with_name();
-    change(&e, D, b"n");
+    change(&e, D, b"a");
     done(&e, D);
     assert!(e.wait(D, 1).is_none());
     pass(TAKEN_IN);
-    assert_eq!(e.look(|_| false).0, [1]);
+    assert_eq!(e.look(|_, _| None::<()>).0, [1]);
     change(&e, D, b"m");
     assert!(e.wait(D, 2).is_none(), "the next change");
     done(&e, D);
     e.called_back(D);
     pass(TAKEN_IN);
-    let (pass, leave, longest) = e.look(|who| *who == 2);
-    assert_eq!((pass, leave), (vec![], vec![2]));
+    let (pass, leave, longest) = e.look(|who, _| (*who == 2).then_some(()));
+    assert_eq!((pass, leave), (vec![], vec![(2, ())]));
     assert!(longest >= TAKEN_IN);
     assert!(e.wait(D, 3).is_none());
     assert_eq!(e.end_all(), [3]);
@@ -130,14 +134,14 @@ fn a_directory_that_is_moved_here_is_waited_for_like_names_of_files() {
 #[test]
 fn who_is_alone_goes_on_keeping_names_until_another_comes() {
     let e = with_name();
-    assert_eq!(e.changing(D, b"b"), Noted { kept: true, new: true });
+    assert_eq!(e.changing(D, b"b"), Noted { kept: false, new: true });
     assert_eq!(e.shared(D), Todo { drop: true, attend: true }, "it is on its way");
     assert_eq!(e.take(D).len(), 2);
     assert_eq!((done(&e, D), e.end(D)), (NOTHING, Some(vec![])));
     pass(LOUD);
     assert!(!e.changing(D, b"c").kept);
     assert_eq!(done(&e, D), NOTHING);
-    assert!(e.keep(D, b"d", false, LONG));
+    assert!(keep(&e, D, b"d", false));
     assert_eq!(e.shared(D), NOTHING, "the kernel has taken it in");
     e.called_back(D);
     assert_eq!(e.take(D).len(), 2, "what was renamed may have a time");
@@ -146,6 +150,37 @@ fn who_is_alone_goes_on_keeping_names_until_another_comes() {
     assert_eq!(e.changed(D, b"e", true, false), NOTHING);
     assert_eq!(e.called_back(D), NOTHING, "what was made has none");
     assert_eq!(e.names.load(SeqCst), 0);
+}
+
+#[test]
+fn who_waits_is_told_how_long_names_have_not_expired() {
+    let e = with_name();
+    e.called_back(D);
+    assert!(e.wait(D, 1).is_none());
+    let stuck = || {
+        let mut seen = None;
+        e.look(|_, stuck| {
+            seen = Some(stuck);
+            None::<()>
+        });
+        seen.unwrap()
+    };
+    pass(QUIET);
+    assert_eq!(stuck(), Duration::ZERO, "nobody attends to it yet");
+    e.take(D);
+    pass(TAKEN_IN);
+    assert_eq!(stuck(), TAKEN_IN);
+    assert!(e.expired(D).is_empty());
+    pass(QUIET);
+    assert_eq!(
+        stuck(),
+        Duration::ZERO,
+        "names may be on their way, for which nobody's lock is needed"
+    );
+    e.again(D);
+    pass(TAKEN_IN);
+    assert_eq!(stuck(), TAKEN_IN);
+    assert_eq!(e.end(D), Some(vec![1]));
 }
 
 /// The kernel moves a name with its time, into a directory of which nothing was kept.
@@ -169,13 +204,30 @@ fn who_others_change_often_rests_longer() {
         e.called_back(D);
         assert_eq!(rest(&e), (QUIET * (1 << n)).min(LOUD));
     }
-    assert!(e.shard(D).lock()[&D].quiet > Duration::from_secs(7));
+    assert!(e.shard(D).lock()[&D].others.rests(NOW.get() + Duration::from_secs(7)));
+}
+
+#[test]
+fn own_changes_leave_other_names_kept_and_who_is_alone_does_not_rest() {
+    let e = with_name();
+    assert!(keep(&e, D, b"b", false));
+    change(&e, D, b"b");
+    done(&e, D);
+    assert_eq!(e.take(D), [((*b"b").into(), None)]);
+    assert_eq!(e.end(D), Some(vec![]));
+    assert!(!e.changing(D, b"c").kept && e.changing(D, b"a").kept, "a is kept still");
+    assert_eq!((done(&e, D), done(&e, D)), (NOTHING, NOTHING));
+    assert!(!keep(&e, D, b"b", false) && e.keep((D, b"b"), false, true, LONG));
+    e.called_back(D);
+    assert_eq!(e.take(D).len(), 3);
+    assert_eq!(e.end(D), Some(vec![]));
+    assert!(!e.keep((D, b"b"), false, true, LONG), "others changed it");
 }
 
 #[test]
 fn what_was_told_without_the_lock_may_arrive_later() {
     let e = with_name();
-    assert!(e.keep(D, b"b", true, LONG) && e.keep(D, b"b", false, LONG));
+    assert!(keep(&e, D, b"b", true) && keep(&e, D, b"b", false));
     e.called_back(D);
     let names = e.take(D);
     let told = names.iter().find(|(name, _)| **name == *b"b").unwrap().1.unwrap();
@@ -188,19 +240,19 @@ fn what_was_told_without_the_lock_may_arrive_later() {
 fn what_is_noted_is_bounded() {
     let e = entries();
     for n in 0..MAX_NAMES as u64 {
-        assert!(e.keep(n % 100, &n.to_le_bytes(), false, LONG));
+        assert!(keep(&e, n % 100, &n.to_le_bytes(), false));
     }
-    assert!(!e.keep(D, b"more", false, LONG) && !e.keep_dir(D, b"more", LONG));
+    assert!(!keep(&e, D, b"more", false) && !e.keep_dir(D, b"more", LONG));
     for dir in 0..100 {
         e.called_back(dir);
     }
     assert!(e.end_all().is_empty());
-    assert!(e.keep(1000, b"more", false, LONG));
+    assert!(keep(&e, 1000, b"more", false));
     let e = entries();
     for dir in 0..MAX_DIRS as u64 {
-        assert!(e.keep(dir, b"x", false, LONG));
+        assert!(keep(&e, dir, b"x", false));
     }
-    assert!(!e.keep(MAX_DIRS as u64, b"x", false, LONG));
+    assert!(!keep(&e, MAX_DIRS as u64, b"x", false));
     assert_eq!(change(&e, MAX_DIRS as u64, b"x"), NOTHING);
     assert_eq!(done(&e, MAX_DIRS as u64), NOTHING);
     assert_eq!(e.all().len(), MAX_DIRS);
