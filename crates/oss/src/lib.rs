@@ -22,6 +22,7 @@ mod marked;
 pub mod name;
 mod object;
 mod ost;
+mod pace;
 mod pool;
 mod range;
 mod service;

@@ -283,6 +283,11 @@ impl Ost {
         Home { objects: &self.objects, boot: &self.boot, marked: &self.marked }
     }
 
+    /// Counts a write that was done where it arrived.
+    pub(crate) fn count_at_once(&self) {
+        add(&self.counters.writes_at_once, 1);
+    }
+
     /// Counts a request and its outcome.
     pub(crate) fn counted<T>(
         &self,

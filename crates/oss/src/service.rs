@@ -1,8 +1,10 @@
 //! The target as a service: bodies are decoded, verbs called, answers encoded.
 //!
 //! Role: decides on which thread a request runs. In process it is the caller's, which may wait for
-//! the disk; a thread of the transport (it runs inside a tokio runtime) never waits, so what memory
-//! cannot answer goes to a bounded pool. COMMIT, DESTROY, large WRITEs and reads that nobody waits for
+//! the disk; a thread of the transport (it runs inside a tokio runtime) does not wait, so what memory
+//! cannot answer goes to a bounded pool. A small WRITE to the page cache whose sender waits for nothing
+//! else it does itself, unless such writes took long lately ([`crate::pace`]): to wake two threads costs more than
+//! the write. COMMIT, DESTROY, large WRITEs and reads that nobody waits for
 //! always go there, so that a caller can have several targets at work at once. Never does: anything
 //! with bytes.
 
@@ -13,12 +15,13 @@ use std::time::{Duration, Instant};
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
 use parking_lot::Mutex;
 use proto::mgs::{EVICTED, Hello, incarnation};
-use proto::oss::{Fence, R_BEHIND};
+use proto::oss::{Fence, R_BEHIND, W_DIRECT, W_SYNC, WriteReq};
 use proto::wire::Wire;
 use proto::{Errno, ops::oss as op};
 
 use crate::OstError;
 use crate::ost::Ost;
+use crate::pace::Pace;
 use crate::pool::Pool;
 
 /// Reads up to this many bytes are answered by a transport thread when memory holds them.
@@ -30,12 +33,18 @@ pub const QUIET_WAIT: Duration = Duration::from_secs(10);
 /// Writes from this size on do not hold up their sender, bytes.
 pub const LONG_WRITE: usize = 256 << 10;
 
+/// Writes up to this size may be done by the thread that received them, bytes.
+pub const QUICK_WRITE_MAX: usize = 128 << 10;
+
 /// An [`Ost`] that can be added to a [`net::Server`].
 pub struct OstService {
     ost: Arc<Ost>,
     pool: Pool,
     /// To be ended when their client is fenced.
     sessions: Arc<Mutex<HashMap<u64, SessionRef>>>,
+    /// Of writes on transport threads, by the time since `begun`.
+    pace: Pace,
+    begun: Instant,
 }
 
 impl OstService {
@@ -43,12 +52,37 @@ impl OstService {
     pub fn new(ost: Arc<Ost>) -> Result<OstService, OstError> {
         let pool = Pool::start(ost.name(), ost.options.workers)
             .map_err(|error| OstError::Io { what: "starting a thread".into(), error })?;
-        Ok(OstService { ost, pool, sessions: Arc::default() })
+        let (sessions, pace, begun) = (Arc::default(), Pace::default(), Instant::now());
+        Ok(OstService { ost, pool, sessions, pace, begun })
     }
 
     /// The target.
     pub fn ost(&self) -> &Arc<Ost> {
         &self.ost
+    }
+
+    /// Does a small write here, if that is quick.
+    fn quick_write(&self, request: &Request) -> Option<Response> {
+        // A client says with each request which is the first it waits for. Where it waits for several, threads share
+        // them.
+        let header = &request.header;
+        let alone = header.last_committed.get() == header.xid.get();
+        if request.bulk.len() > QUICK_WRITE_MAX || !alone {
+            return None;
+        }
+        let start = self.begun.elapsed();
+        if !self.pace.is_quick(start) {
+            return None;
+        }
+        let write = WriteReq::from_bytes(&request.body).ok()?;
+        if write.flags & (W_SYNC | W_DIRECT) != 0 {
+            return None;
+        }
+        let done = self.ost.write(&write, &request.bulk);
+        let now = self.begun.elapsed();
+        self.pace.took(now, now.saturating_sub(start));
+        self.ost.count_at_once();
+        Some(done.map_or_else(Response::error, |written| Response::ok(written.to_bytes())))
     }
 }
 
@@ -94,6 +128,11 @@ impl Service for OstService {
         }
         if opcode == op::READ
             && let Some(done) = hot(&self.ost, &request)
+        {
+            return reply.send(done);
+        }
+        if opcode == op::WRITE
+            && let Some(done) = self.quick_write(&request)
         {
             return reply.send(done);
         }

@@ -61,6 +61,8 @@ pub struct Stats {
     pub blocks_bad: u64,
     /// Writes refused because they arrived damaged.
     pub writes_damaged: u64,
+    /// Writes done by the thread that received them.
+    pub writes_at_once: u64,
     /// Objects open now.
     pub open_objects: u64,
     /// Objects with writes that are not yet durable.
@@ -77,6 +79,7 @@ pub(crate) struct Counters {
     pub(crate) blocks_verified: AtomicU64,
     pub(crate) blocks_bad: AtomicU64,
     pub(crate) writes_damaged: AtomicU64,
+    pub(crate) writes_at_once: AtomicU64,
 }
 
 impl Counters {
@@ -91,6 +94,7 @@ impl Counters {
             blocks_verified: get(&self.blocks_verified),
             blocks_bad: get(&self.blocks_bad),
             writes_damaged: get(&self.writes_damaged),
+            writes_at_once: get(&self.writes_at_once),
             open_objects: 0,
             dirty_objects: 0,
         }

@@ -7,6 +7,7 @@ use pinstripe_oss::{Ost, OstOptions, OstService};
 use proto::oss::*;
 use proto::wire::{List, Wire};
 use proto::{Errno, ops::oss as op};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -321,6 +322,57 @@ fn every_verb_over_net() {
     assert_eq!(call(op::WRITE, vec![1, 2, 3], vec![]).unwrap_err(), Errno::EPROTO);
     assert_eq!(call(0x03ff, vec![], vec![]).unwrap_err(), Errno::EOPNOTSUPP);
     assert_eq!(ost.stats().requests, [1, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
+    s.close();
+    server.shutdown();
+    ost.close().unwrap();
+}
+
+#[test]
+fn small_writes_that_nothing_else_is_waited_for_with_are_done_where_they_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let ost = fresh(&dir.path().join("ost"));
+    let server = Server::new(ServerOptions::default());
+    server.add(Arc::new(OstService::new(ost.clone()).unwrap()));
+    let place = dir.path().join("sockets");
+    std::fs::DirBuilder::new().mode(0o700).create(&place).unwrap();
+    let endpoint = server.listen(&Endpoint::Unix(place.join("ost"))).unwrap();
+    let options = ConnectOptions { target: "OST0003".into(), fs: [7; 16], ..Default::default() };
+    let s = Session::connect(&endpoint, options).unwrap();
+    let body = |at: u64, data: &[u8], flags: u8| {
+        WriteReq { object: id(1), offset: at, flags, sums: List(sums(at, data)) }.to_bytes()
+    };
+    let write = |at: u64, data: &[u8], flags: u8| {
+        let bulk = vec![bytes::Bytes::copy_from_slice(data)];
+        s.call(op::WRITE, body(at, data, flags), bulk).unwrap().status()
+    };
+    let (small, large) = (pattern(1, 47_008), pattern(2, 200 << 10));
+    for n in 0..10 {
+        write(n * 47_008, &small, 0).unwrap();
+    }
+    // Not all of them where one took long, as it does on a machine that is busy.
+    let there = ost.stats().writes_at_once;
+    assert!((1..=10).contains(&there), "{there}");
+    write(0, &small, W_SYNC).unwrap();
+    write(0, &small, W_DIRECT).unwrap();
+    write(500_000, &large, 0).unwrap();
+    assert_eq!(ost.stats().writes_at_once, there, "these may wait for the disk");
+    let wrong = body(0, &small, 0);
+    let reply = s.call(op::WRITE, wrong, vec![bytes::Bytes::from(pattern(3, 47_008))]).unwrap();
+    assert_eq!(reply.status(), Err(Errno::EBADMSG));
+    // Sent without waiting: some are done here, some by others.
+    let (say, said) = std::sync::mpsc::channel();
+    for n in 0..64 {
+        let at = (1 << 20) + n * 47_008;
+        let (say, bulk) = (say.clone(), vec![bytes::Bytes::from(small.clone())]);
+        let done = move |r: Result<net::Reply, _>| say.send(r.unwrap().status()).unwrap();
+        s.submit(op::WRITE, body(at, &small, 0), bulk, Box::new(done));
+    }
+    for _ in 0..64 {
+        said.recv_timeout(std::time::Duration::from_secs(20)).unwrap().unwrap();
+    }
+    for n in 0..64 {
+        assert_eq!(read(&ost, 1, (1 << 20) + n * 47_008, 47_008, 0).unwrap(), small);
+    }
     s.close();
     server.shutdown();
     ost.close().unwrap();
