@@ -1,8 +1,10 @@
 //! System calls in which threads wait for this mount.
 //!
-//! Role: tells them apart, how far they are, and which are begun anew by the kernel. Assumptions: a thread's system call, its arguments and its
-//! stack are shown under /proc as long as it waits; two of the same thread that look the same may be one.
+//! Role: tells them apart, how far they are, and which are begun anew by the kernel. Assumptions: a thread's system call, its
+//! arguments and its stack are shown under /proc as long as it waits; two of the same thread that look the same may be one.
 //! Never does: wait.
+
+use std::sync::OnceLock;
 
 /// A system call of a thread, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +31,34 @@ impl Call {
     }
 }
 
-/// Whether a thread that asks for a directory's attributes still walks a path, before it uses any name there; None: that is
-/// shown to root only.
+/// The kernel's function that walks a path; it asks whether somebody may use a directory before it looks at names there.
+const WALK: &str = "link_path_walk";
+/// What those begin with that do so for file systems that lie over this one, and for servers in the kernel.
+const LOOKS: [&str; 2] = ["lookup_one", "lookup_noperm"];
+
+/// Whether a thread that asks for a directory's attributes has not used any name there yet, as it still walks; None: that is
+/// shown to root only, by kernels in which the walk is a function of its own. For the first time that takes a while.
 pub fn walks(thread: u32) -> Option<bool> {
+    if !walk_shows() {
+        return None;
+    }
     let stack = std::fs::read_to_string(format!("/proc/{thread}/stack")).ok()?;
-    (!stack.is_empty()).then(|| stack.contains("link_path_walk"))
+    (!stack.is_empty()).then(|| in_walk(&stack))
+}
+
+/// Whether this kernel shows who walks.
+pub fn walk_shows() -> bool {
+    static SHOWS: OnceLock<bool> = OnceLock::new();
+    *SHOWS.get_or_init(|| {
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        symbols.lines().filter_map(|line| line.split(' ').nth(2)).any(|name| name.starts_with(WALK))
+    })
+}
+
+/// A line of a stack is `[<0>] name+0x1/0x2 [module]`.
+fn in_walk(stack: &str) -> bool {
+    let names = stack.lines().filter_map(|line| line.split(' ').nth(1));
+    names.into_iter().any(|name| [WALK].iter().chain(&LOOKS).any(|walk| name.starts_with(walk)))
 }
 
 /// System calls that change names, by their numbers on this machine.
@@ -70,6 +95,22 @@ const CHANGE_NAMES: &[libc::c_long] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_holds_the_lock_is_told_from_who_walks() {
+        let stack = |names: &[&str]| {
+            let line = |name: &&str| format!("[<0>] {name}+0x145/0x210\n");
+            names.iter().map(line).collect::<String>()
+        };
+        let asks =
+            ["request_wait_answer", "fuse_do_getattr", "fuse_permission", "inode_permission"];
+        let of = |more: &[&str]| in_walk(&stack(&[&asks[..], more].concat()));
+        assert!(of(&["link_path_walk", "__filename_parentat", "do_renameat2"]));
+        assert!(of(&["lookup_one_unlocked", "ovl_lookup", "path_openat"]));
+        assert!(of(&["link_path_walk.isra.0", "path_openat"]));
+        assert!(!of(&["may_delete", "vfs_rename", "do_renameat2", "__x64_sys_rename"]));
+        assert!(!of(&["path_openat", "do_filp_open"]));
+    }
 
     #[test]
     fn calls_are_known_by_all_that_is_shown_of_them() {

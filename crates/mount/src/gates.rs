@@ -21,7 +21,7 @@ use fuse::{AttrOut, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 
 use crate::caches::Caches;
-use crate::calls::{Call, walks};
+use crate::calls::{Call, walk_shows, walks};
 use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo, arrived};
 use crate::retries::Retries;
 use crate::tellers::Tellers;
@@ -299,6 +299,8 @@ impl Caches {
 
 /// Looks after gates while there are any, and for a while after.
 fn look_after(caches: &Weak<Caches>) {
+    // Now, while nobody waits for it.
+    tracing::debug!(shows = walk_shows(), "who walks");
     let mut idle = Instant::now();
     loop {
         let Some(caches) = caches.upgrade() else { return };
