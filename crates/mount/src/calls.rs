@@ -35,15 +35,17 @@ impl Call {
 const WALK: &str = "link_path_walk";
 /// What those begin with that do so for file systems that lie over this one, and for servers in the kernel.
 const LOOKS: [&str; 2] = ["lookup_one", "lookup_noperm"];
+/// What the outermost function of a thread begins with: of system calls, and of threads of the kernel.
+const OUTERMOST: [&str; 3] = ["entry_", "el0", "ret_from_fork"];
 
 /// Whether a thread that asks for a directory's attributes has not used any name there yet, as it still walks; None: that is
-/// shown to root only, by kernels in which the walk is a function of its own. For the first time that takes a while.
+/// shown to root only, by kernels in which the walk is a function of its own, and if all of its stack is. For the first time that takes a while.
 pub fn walks(thread: u32) -> Option<bool> {
     if !walk_shows() {
         return None;
     }
     let stack = std::fs::read_to_string(format!("/proc/{thread}/stack")).ok()?;
-    (!stack.is_empty()).then(|| in_walk(&stack))
+    in_walk(&stack)
 }
 
 /// Whether this kernel shows who walks.
@@ -55,10 +57,14 @@ pub fn walk_shows() -> bool {
     })
 }
 
-/// A line of a stack is `[<0>] name+0x1/0x2 [module]`.
-fn in_walk(stack: &str) -> bool {
-    let names = stack.lines().filter_map(|line| line.split(' ').nth(1));
-    names.into_iter().any(|name| [WALK].iter().chain(&LOOKS).any(|walk| name.starts_with(walk)))
+/// A line of a stack is `[<0>] name+0x1/0x2 [module]`. None: not all of it is shown.
+fn in_walk(stack: &str) -> Option<bool> {
+    let mut names = stack.lines().filter_map(|line| line.split(' ').nth(1));
+    let begins = |name: &str, with: &[&str]| with.iter().any(|with| name.starts_with(with));
+    if !names.clone().next_back().is_some_and(|name| begins(name, &OUTERMOST)) {
+        return None;
+    }
+    Some(names.any(|name| name.starts_with(WALK) || begins(name, &LOOKS)))
 }
 
 /// System calls that change names, by their numbers on this machine.
@@ -104,12 +110,15 @@ mod tests {
         };
         let asks =
             ["request_wait_answer", "fuse_do_getattr", "fuse_permission", "inode_permission"];
-        let of = |more: &[&str]| in_walk(&stack(&[&asks[..], more].concat()));
-        assert!(of(&["link_path_walk", "__filename_parentat", "do_renameat2"]));
-        assert!(of(&["lookup_one_unlocked", "ovl_lookup", "path_openat"]));
-        assert!(of(&["link_path_walk.isra.0", "path_openat"]));
-        assert!(!of(&["may_delete", "vfs_rename", "do_renameat2", "__x64_sys_rename"]));
-        assert!(!of(&["path_openat", "do_filp_open"]));
+        let end = ["do_syscall_64", "entry_SYSCALL_64_after_hwframe"];
+        let of = |more: &[&str]| in_walk(&stack(&[&asks[..], more, &end[..]].concat()));
+        assert_eq!(of(&["link_path_walk", "__filename_parentat", "do_renameat2"]), Some(true));
+        assert_eq!(of(&["lookup_one_unlocked", "ovl_lookup", "path_openat"]), Some(true));
+        assert_eq!(of(&["link_path_walk.isra.0", "path_openat"]), Some(true));
+        assert_eq!(of(&["may_delete", "vfs_rename", "__x64_sys_rename"]), Some(false));
+        assert_eq!(of(&["path_openat", "do_filp_open"]), Some(false));
+        assert_eq!(in_walk(&stack(&asks)), None, "who called is not shown");
+        assert_eq!(in_walk(""), None);
     }
 
     #[test]

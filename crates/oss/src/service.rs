@@ -23,6 +23,7 @@ use crate::OstError;
 use crate::ost::Ost;
 use crate::pace::Pace;
 use crate::pool::Pool;
+use crate::sums::crowded;
 
 /// Reads up to this many bytes are answered by a transport thread when memory holds them.
 pub const HOT_READ_MAX: u32 = 256 << 10;
@@ -67,7 +68,8 @@ impl OstService {
         // them.
         let header = &request.header;
         let alone = header.last_committed.get() == header.xid.get();
-        if request.bulk.len() > QUICK_WRITE_MAX || !alone {
+        // Where checksums take much memory a write may have to wait for a commit.
+        if request.bulk.len() > QUICK_WRITE_MAX || !alone || crowded(4) {
             return None;
         }
         let start = self.begun.elapsed();
