@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use client::Client;
 use fuse::*;
-use proto::Fid;
 use proto::mds::{RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 
 use crate::belief::Asked;
-use crate::caches::{Caches, Mark};
+use crate::caches::Caches;
 use crate::convert::{
     absent, asked_attr, attr, attr_out, caller, cred, entry, errno, found, name_errno, rdev, time,
 };
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
+use crate::keeps::LISTED_ALONE;
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
 use crate::retries::Retries;
@@ -44,14 +44,6 @@ pub struct PinstripeFs {
     pub(crate) pages: Arc<Pages>,
 }
 
-/// The number of directories that were opened while this mount was alone; others have 0.
-const LISTED_ALONE: u64 = 1;
-/// Tries to have a file watched while the MDT calls something of it back; each takes a message.
-const WATCH_TRIES: u32 = 40;
-/// Pause after the second try; it doubles up to the other.
-const WATCH_PAUSE: Duration = Duration::from_micros(20);
-const WATCH_PAUSE_MAX: Duration = Duration::from_millis(2);
-
 impl PinstripeFs {
     /// The file system of a client.
     pub fn new(client: Client, caches: Arc<Caches>) -> PinstripeFs {
@@ -66,70 +58,6 @@ impl PinstripeFs {
             retries: Arc::default(),
             open_dirs: OpenDirs::default(),
             pages,
-        }
-    }
-
-    /// Whether read(2) through an open file comes from the kernel's pages, because it was opened while this mount was
-    /// alone, or to be read only.
-    fn is_kept(&self, fh: u64) -> bool {
-        self.handles.get(fh).is_ok_and(|h| h.keeps_pages)
-    }
-
-    /// The kernel keeps pages of a file that it reads through this open file; to be called before they are read.
-    /// Whether they are to be dropped as soon as it has them.
-    fn keeps_pages(&self, node: u64, fh: u64) -> bool {
-        if self.caches.keeps_unleased() || self.client.is_sole() {
-            return false;
-        }
-        let fid = self.caches.fid(node);
-        let file = self.handles.get(fh).ok().filter(|h| h.keeps_pages);
-        let kept = file.is_some();
-        file.iter().for_each(|h| self.pages.follow(node, &h.file, (0, 0)));
-        let vouches = || self.client.vouches_for_data(fid);
-        if kept || vouches() {
-            self.pages.keep(node);
-            if vouches() || (kept && self.watches(node, fid)) {
-                return false;
-            }
-        }
-        self.pages.doubt(node);
-        kept
-    }
-
-    /// A write among others has ended, which nothing vouched for all the time: whether it leaves pages that are to be
-    /// dropped. The kernel keeps what was written through an open file of before they came, and may have read
-    /// meanwhile what is older.
-    fn leaves_pages(&self, node: u64, fh: u64, from_cache: bool) -> bool {
-        if self.caches.keeps_unleased() {
-            return false;
-        }
-        if from_cache {
-            // A pass that met the page while it changed has left it there.
-            self.pages.doubt(node);
-        }
-        let reads = !from_cache && self.pages.keeps(node);
-        reads || self.is_kept(fh)
-    }
-
-    /// Has a file watched of which the kernel holds a page; whether that page will be dropped in time.
-    fn watches(&self, node: u64, fid: Fid) -> bool {
-        let mut pause = Duration::ZERO;
-        for _ in 0..WATCH_TRIES {
-            if self.pages.read_while_recalled(node) || self.client.watch(fid) {
-                return true;
-            }
-            self.pages.pause(pause);
-            pause = (pause * 2).clamp(WATCH_PAUSE, WATCH_PAUSE_MAX);
-        }
-        tracing::debug!(%fid, "pages that others may change are dropped after they were shown");
-        false
-    }
-
-    /// The kernel was told names of a directory, which it keeps for who lists it again through one that was opened
-    /// while this mount was alone: not among others, who change it without asking.
-    fn listed(&self, node: u64, fh: u64, mark: Mark) {
-        if fh == LISTED_ALONE && !self.caches.valid(mark) {
-            self.pages.discard(node);
         }
     }
 
@@ -376,7 +304,9 @@ impl Filesystem for PinstripeFs {
         let asked = w.offset;
         let done = self.write_file(req, w, data);
         let alone = alone && self.client.is_alone_with(fid);
+        let left = |n| past || from_cache || !self.caches.drop_written(nodeid, asked, n);
         let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
+        let drops = drops && done.as_ref().map_or(true, |(n, _)| left(u64::from(*n)));
         match done {
             // Appended bytes are where the file ended, and end for the kernel behind where it asked for.
             Ok((n, at)) if past => {
@@ -429,8 +359,9 @@ impl Filesystem for PinstripeFs {
         reply: Reply<DirBuf>,
     ) {
         let mark = self.caches.mark();
-        reply.send(self.list(req, nodeid, offset, size));
-        self.listed(nodeid, fh, mark);
+        let names = self.list(req, nodeid, offset, size);
+        let last = names.as_ref().is_ok_and(DirBuf::is_empty);
+        self.listed((nodeid, fh), mark, last, || reply.send(names));
     }
 
     fn readdirplus(
@@ -443,8 +374,9 @@ impl Filesystem for PinstripeFs {
         reply: Reply<DirPlusBuf>,
     ) {
         let mark = self.caches.mark();
-        reply.send(self.list_plus(req, nodeid, offset, size));
-        self.listed(nodeid, fh, mark);
+        let names = self.list_plus(req, nodeid, offset, size);
+        let last = names.as_ref().is_ok_and(DirPlusBuf::is_empty);
+        self.listed((nodeid, fh), mark, last, || reply.send(names));
     }
 
     fn releasedir(&self, _req: &Request, nodeid: u64, _release: ReleaseIn, reply: Reply<()>) {

@@ -7,7 +7,8 @@
 //! Those that nothing vouches for are *doubtful*: others write without asking this mount, so these pages are dropped
 //! again and again, [`LAG`] after they may have been read, and before fsync(2) or msync(2) of their file, or a
 //! lock of it, is answered (invariant 3 for who calls it). Mapping a file anew drops them, too; the kernel does that.
-//! What such a descriptor of before brought in and nothing vouches for is dropped at once ([`Pages::discard`]).
+//! What such a descriptor of before brought in and nothing vouches for is dropped at once ([`Pages::discard`]), where it
+//! can be before it is answered ([`crate::prompt`]).
 //! Order: a page is noted before it is read, and the kernel holds it locked until that is answered; so a
 //! pass that begins after the note waits for the page and drops it.
 //! Assumptions: the kernel names the owner of locks with what it reads for read(2), and with nothing else.
@@ -28,7 +29,7 @@ use crate::ends::Ends;
 const LAG: Duration = Duration::from_millis(100);
 /// How long pages that are called back wait for writes of this mount. Two mounts that both opened a file while
 /// they were alone, write it, and wait for each other lose as much each time.
-const HELD: Duration = Duration::from_secs(2);
+pub(crate) const HELD: Duration = Duration::from_secs(2);
 /// How long a page that is called back is not read: those who drop it may have passed by already. Then they
 /// surely wait for it, or come again.
 const AHEAD: Duration = Duration::from_micros(500);

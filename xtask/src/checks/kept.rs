@@ -12,13 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Lengths of the files: one lives with its metadata, one has objects.
-const LENGTHS: [usize; 2] = [16_384, 300_000];
+const LENGTHS: [usize; 2] = [32_768, 300_000];
 const PAGE: u64 = 4096;
 /// Where a number is that the other mount counts up; behind it one that this mount counts up.
 const THEIRS: u64 = 0;
 const OURS: u64 = 2 * PAGE;
 /// Where a number is that both count up, under a lock.
 const BOTH: u64 = 3 * PAGE;
+/// Where more than a page is written here, the last of them in part.
+const MORE: u64 = 4 * PAGE;
 /// Threads that read.
 const READERS: usize = 2;
 
@@ -155,6 +157,11 @@ pub fn written(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
                 theirs.write_all_at(&n.to_le_bytes(), PAGE)?;
                 ensure!(number(write, PAGE)? == n, "a page that was written here is shown");
                 ensure!(number(read, PAGE)? == n, "by another open file");
+                write.write_all_at(&[1; 2 * PAGE as usize + 100], MORE)?;
+                for at in [MORE, MORE + PAGE, MORE + 2 * PAGE] {
+                    theirs.write_all_at(&n.to_le_bytes(), at)?;
+                    ensure!(number(write, at)? == n, "one of several pages is shown, at {at}");
+                }
             }
             std::thread::scope(|scope| {
                 let here = scope.spawn(|| count(write, OURS, &[&theirs; READERS], time));
