@@ -325,6 +325,14 @@ impl Leases {
         self.on && self.stamp(fid, CHANGED | LS_WRITE, 0) & LS_WRITE != 0
     }
 
+    /// An inode is gone, at the MDT, too, which lists nothing of it any more.
+    pub(crate) fn gone(&self, fid: Fid) {
+        if self.on && self.shard(fid).lock().contains_key(&fid) {
+            self.unwatch(fid);
+            self.stamp(fid, u8::MAX, 0);
+        }
+    }
+
     /// A handle to write with is being closed: with the last one the right to tell late ends. Of what else
     /// an answer on its way brings nothing does: the MDT goes on listing it, and would call back what nobody
     /// here believes to have.

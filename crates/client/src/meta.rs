@@ -185,6 +185,9 @@ impl Client {
 
     /// An inode lost a name, maybe its last.
     fn lost_name(&self, attr: Attr, asked: Asked) -> Result<Attr, Errno> {
+        if attr.nlink == 0 {
+            self.core().registry.gone(attr.fid);
+        }
         if attr.nlink > 0 || attr.is_dir() {
             return self.core().settle(attr, asked);
         }

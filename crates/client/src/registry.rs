@@ -1,7 +1,8 @@
 //! The files that have state in memory.
 //!
 //! Role: one [`Inode`] per FID as long as anybody needs it, and for a while after, so that late
-//! answers meet what is known. Never does: I/O; a shard is locked for a look-up only.
+//! answers meet what is known; of a file that was removed for a moment only. Never does: I/O; a shard is locked for a
+//! look-up only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,12 +27,17 @@ const TRIM_LATER: usize = 1024;
 /// Bytes of data that wait so.
 const TRIM_LATER_BYTES: usize = 4 << 20;
 
+/// Removed files that wait for [`Registry::trim`]; more leave with the idle ones.
+const GONE_MAX: usize = 65_536;
+
 /// Files nobody needs; one that is needed again is found in its queue later, and passed over.
 #[derive(Default)]
 struct Queues {
     full: VecDeque<(Fid, usize)>,
     bytes: usize,
     bare: VecDeque<Fid>,
+    /// Removed since the last trim, and before it.
+    gone: [Vec<Fid>; 2],
 }
 
 impl Queues {
@@ -73,6 +79,14 @@ impl Registry {
         self.shard(fid).lock().get(&fid).cloned()
     }
 
+    /// A file has lost its last name; nothing of it is needed once it is closed.
+    pub(crate) fn gone(&self, fid: Fid) {
+        let mut q = self.idle.lock();
+        if q.gone[0].len() < GONE_MAX {
+            q.gone[0].push(fid);
+        }
+    }
+
     /// The state of a file; made from `attr` when there is none.
     pub(crate) fn get(&self, attr: &Attr) -> Arc<Inode> {
         let mut shard = self.shard(attr.fid).lock();
@@ -103,6 +117,9 @@ impl Registry {
                 // Whoever read ahead is gone; the room is others'.
                 st.ahead.clear();
             }
+            if st.opens == 0 && st.attr.nlink == 0 {
+                self.gone(inode.fid);
+            }
             let bytes = st.inline_bytes();
             let queued = match st.idle {
                 Idle::No => false,
@@ -123,8 +140,19 @@ impl Registry {
         surplus.into_iter().flatten().for_each(|(fid, from)| self.retire(fid, from));
     }
 
-    /// Lets go of what is beyond the limits.
-    pub(crate) fn trim(&self) {
+    /// Lets go of what is beyond the limits, and of the files that were removed before the last time; these.
+    pub(crate) fn trim(&self) -> Vec<Fid> {
+        let mut gone = {
+            let mut q = self.idle.lock();
+            let since = std::mem::take(&mut q.gone[0]);
+            std::mem::replace(&mut q.gone[1], since)
+        };
+        gone.retain(|fid| self.part(*fid));
+        self.trim_idle();
+        gone
+    }
+
+    fn trim_idle(&self) {
         // Those that are held for a moment come again.
         for _ in 0..2 * TRIM_LATER {
             let surplus = self.idle.lock().surplus(0, 0);
@@ -133,6 +161,22 @@ impl Registry {
             }
             surplus.into_iter().flatten().for_each(|(fid, from)| self.retire(fid, from));
         }
+    }
+
+    /// Lets go of a removed file, unless somebody still needs it: then it rests later. Whether nothing is known of it.
+    fn part(&self, fid: Fid) -> bool {
+        let mut shard = self.shard(fid).lock();
+        let Some(inode) = shard.get(&fid) else { return true };
+        let needed = {
+            let st = inode.st.lock();
+            st.opens > 0 || !st.is_clean() || st.attr.nlink > 0
+        };
+        if needed || Arc::strong_count(inode) > 1 {
+            return false;
+        }
+        shard.remove(&fid);
+        self.count.fetch_sub(1, Relaxed);
+        true
     }
 
     /// Lets go of the data of a file nobody holds, or of all of it; a busy one loses its place
@@ -192,5 +236,35 @@ mod tests {
         assert!(registry.find(first).is_none(), "the longest idle ones go first");
         let last = Fid { seq: 7, oid: (limit + 4 * TRIM_LATER) as u32, ver: 0 };
         assert!(registry.find(last).is_some());
+    }
+
+    #[test]
+    fn nothing_stays_of_a_removed_file_once_it_is_closed() {
+        let registry = Registry::default();
+        let [there, removed, open] = [1, 2, 3].map(|oid| Fid { seq: 7, oid, ver: 0 });
+        for fid in [there, removed, open] {
+            let inode = registry.get(&Attr { fid, ..attr() });
+            registry.rest(&inode);
+        }
+        let find = |fid| registry.find(fid).expect("it is known");
+        for fid in [removed, open] {
+            find(fid).st.lock().attr.nlink = 0;
+            registry.gone(fid);
+        }
+        find(open).st.lock().opens = 1;
+        assert_eq!(registry.trim(), [], "a late answer may still come");
+        assert_eq!(registry.trim(), [removed]);
+        assert!(registry.find(removed).is_none() && registry.len() == 2);
+        find(open).st.lock().opens = 0;
+        registry.rest(&find(open));
+        assert_eq!(registry.trim(), []);
+        assert_eq!(registry.trim(), [open]);
+        assert!(registry.find(there).is_some() && registry.len() == 1);
+        registry.gone(open);
+        assert_eq!(
+            [registry.trim(), registry.trim()],
+            [vec![], vec![open]],
+            "its leases may be left"
+        );
     }
 }

@@ -88,8 +88,8 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
     }
 }
 
-/// Sends the log: when it is long, and all of it within a second; until the client stops. Files idle for long go
-/// meanwhile.
+/// Sends the log: when it is long, and all of it within a second; until the client stops. Files that were removed, or
+/// are idle for long, go meanwhile.
 pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) {
     loop {
         select! {
@@ -99,7 +99,7 @@ pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) 
         }
         core.mdt.flush();
         core.note_lost();
-        core.registry.trim();
+        core.registry.trim().into_iter().for_each(|fid| core.leases.gone(fid));
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use common::{READ, World, root};
+use common::{READ, World, root, until};
 use pinstripe_client::{Client, Data, OpenFlags};
 use proto::mds::C_EXCL;
 use proto::{Errno, Fid, FileKind};
@@ -257,4 +257,24 @@ fn what_is_opened_for_writing_alone_takes_nothing_from_others() {
     }
     assert_eq!(a.stats().mds_messages, before);
     assert_eq!(a.lookup(&root(), d, &listed[7].0).unwrap().fid, fid);
+}
+
+#[test]
+fn who_removed_files_keeps_nothing_of_them() {
+    let (_world, a, _b, d, files) = shared(100);
+    let open = a.open(&root(), files[0].1, READ).unwrap();
+    let (inodes, leases) = (a.stats().inodes, a.stats().leases);
+    assert!(inodes >= 100 && leases >= 100, "{inodes} inodes, {leases} leases");
+    for (name, _) in &files {
+        a.unlink(&root(), d, name).unwrap();
+    }
+    a.rmdir(&root(), Fid::ROOT, b"d").unwrap();
+    // Of the open one all is there, and of the root.
+    until(|| a.stats().inodes <= inodes - 99 && a.stats().leases <= leases - 100);
+    let mut buf = [0; 8];
+    assert_eq!((open.read(0, &mut buf).unwrap(), &buf), (8, b"contents"));
+    assert_eq!(open.attr().unwrap().nlink, 0);
+    open.release();
+    drop(open);
+    until(|| a.stats().inodes <= inodes - 100);
 }

@@ -1,9 +1,11 @@
 //! Page-aligned read buffers, used again: a fresh 1 MiB allocation costs 256 page faults.
 //!
-//! Shared by all targets of a process; what is kept idle is bounded per size.
+//! Shared by all targets of a process; what is kept idle is bounded per size, and given back when it was not needed for
+//! a while ([`trim`]).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use net::place::{self, Place};
 use parking_lot::Mutex;
@@ -13,7 +15,45 @@ pub(crate) const ALIGN: usize = 4096;
 /// Sizes of buffers in bytes and how many of each are kept idle in the process.
 const CLASSES: [(usize, usize); 4] = [(4 << 10, 64), (64 << 10, 32), (1 << 20, 48), (4 << 20, 2)];
 
-static IDLE: [Mutex<Vec<Aligned>>; 4] = [const { Mutex::new(Vec::new()) }; 4];
+static IDLE: [Mutex<Idle>; 4] = [const { Mutex::new(Idle { memory: Vec::new(), least: 0 }) }; 4];
+
+/// Idle buffers of one size, and the least there were of them since the last trim.
+struct Idle {
+    memory: Vec<Aligned>,
+    least: usize,
+}
+
+impl Idle {
+    fn pop(&mut self) -> Option<Aligned> {
+        let memory = self.memory.pop();
+        self.least = self.least.min(self.memory.len());
+        memory
+    }
+
+    /// Those nobody needed since this was last called.
+    fn unused(&mut self) -> Vec<Aligned> {
+        let keep = self.memory.len() - self.least.min(self.memory.len());
+        let unused = self.memory.split_off(keep);
+        self.least = keep;
+        unused
+    }
+}
+
+/// When idle buffers were looked at last.
+static TRIMMED: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Frees the idle buffers nobody needed since they were looked at last; not again within `pause`, whichever target asks.
+pub(crate) fn trim(pause: Duration) {
+    let mut trimmed = TRIMMED.lock();
+    if trimmed.is_some_and(|at| at.elapsed() < pause) {
+        return;
+    }
+    *trimmed = Some(Instant::now());
+    for idle in &IDLE {
+        let unused = idle.lock().unused();
+        drop(unused);
+    }
+}
 
 struct Aligned {
     at: NonNull<u8>,
@@ -121,8 +161,8 @@ impl Drop for Buffer {
             return;
         };
         let mut idle = IDLE[c].lock();
-        if idle.len() < CLASSES[c].1 {
-            idle.push(memory);
+        if idle.memory.len() < CLASSES[c].1 {
+            idle.memory.push(memory);
         }
     }
 }
@@ -143,6 +183,18 @@ mod tests {
         }
         let many: Vec<Buffer> = (0..100).map(|_| Buffer::new(4096)).collect();
         drop(many);
-        assert!(IDLE[0].lock().len() <= CLASSES[0].1);
+        assert!(IDLE[0].lock().memory.len() <= CLASSES[0].1);
+    }
+
+    #[test]
+    fn what_a_while_did_not_need_is_given_back() {
+        let mut idle = Idle { memory: Vec::new(), least: 0 };
+        idle.memory.extend((0..5).map(|_| Aligned::new(ALIGN)));
+        assert_eq!(idle.unused().len(), 0, "all of them were in use a moment ago");
+        let two = [idle.pop(), idle.pop()];
+        idle.memory.extend(two.into_iter().flatten());
+        assert_eq!((idle.unused().len(), idle.memory.len()), (3, 2));
+        assert_eq!((idle.unused().len(), idle.memory.len()), (2, 0));
+        assert!(idle.pop().is_none() && idle.unused().is_empty());
     }
 }

@@ -1,14 +1,18 @@
 //! Work behind the requests: beginning write-out early, and commits when too much is unstable.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
 use crate::object::Object;
 use crate::ost::Ost;
 
 /// Most notes waiting for the flusher; more are left out (a later sync does their work).
 pub(crate) const FLUSH_QUEUE: usize = 256;
+
+/// How long nothing was to be done when memory that was not needed is given back.
+const QUIET: Duration = Duration::from_secs(10);
 
 pub(crate) enum Note {
     /// Begin writing out this range.
@@ -36,7 +40,15 @@ impl Flusher {
 
 /// The flusher's thread.
 pub(crate) fn run(notes: &Receiver<Note>, ost: &Weak<Ost>) {
-    for note in notes {
+    loop {
+        let note = match notes.recv_timeout(QUIET) {
+            Ok(note) => note,
+            Err(RecvTimeoutError::Timeout) => {
+                crate::buffer::trim(QUIET);
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         match note {
             Note::WriteOut(object, start, len) => {
                 crate::io::start_write_out(object.fd(), start, len);
