@@ -16,6 +16,9 @@ const PAGE: u64 = 4096;
 /// Asked for on both sides of a block of pages: one where the reader is may be off by a page, and so may be where it will be,
 /// as it is asked for no more steps ahead than were seen.
 const SLOP: u64 = 2 * PAGE;
+/// Blocks and steps of whole multiples of this are taken for what they seem, bytes: of others that were rounded to pages
+/// few look so.
+const ROUND: u64 = 64 << 10;
 /// Equal steps after which a reader is taken to go on.
 const HITS: u32 = 1;
 
@@ -81,8 +84,9 @@ impl Stride {
 
     /// By how much a step may differ from another.
     fn off(&self) -> u64 {
+        let round = self.step.is_multiple_of(ROUND) && self.len.is_multiple_of(ROUND);
         // Where steps are short, pages tell nothing.
-        if self.pages && self.step > 8 * SLOP { PAGE } else { 0 }
+        if self.pages && self.step > 8 * SLOP && !round { PAGE } else { 0 }
     }
 
     /// What was asked for and is not wanted any more if the reader goes on at `offset`.
@@ -169,6 +173,24 @@ mod tests {
             assert!(missed < 10, "{missed} of {len} by {step}");
             assert!(asked.len() < 230, "{} of {len} by {step}", asked.len());
         }
+    }
+
+    #[test]
+    fn round_blocks_are_asked_for_as_they_are() {
+        const MIB: u64 = 1 << 20;
+        let (mut s, mut asked) = (Stride::default(), Vec::new());
+        for n in 0..50 {
+            // As the kernel asks for them, in two parts.
+            for half in 0..2 {
+                let at = MIB + n * 4 * MIB + half * MIB / 2;
+                let Some(b) = read(&mut s, at, MIB / 2) else { continue };
+                asked.extend((0..b.count).map(|i| (b.first + i * b.step, b.len)));
+            }
+        }
+        let first = asked[0].0;
+        let all: Vec<_> = (0..asked.len() as u64).map(|i| (first + i * 4 * MIB, MIB)).collect();
+        assert_eq!(asked, all);
+        assert!(first <= 4 * 4 * MIB && asked.len() > 40, "{first}, {}", asked.len());
     }
 
     #[test]
