@@ -246,17 +246,17 @@ mod tests {
             let inode = registry.get(&Attr { fid, ..attr() });
             registry.rest(&inode);
         }
-        let find = |fid| registry.find(fid).expect("it is known");
+        let known = |fid| registry.get(&Attr { fid, ..attr() });
         for fid in [removed, open] {
-            find(fid).st.lock().attr.nlink = 0;
+            known(fid).st.lock().attr.nlink = 0;
             registry.gone(fid);
         }
-        find(open).st.lock().opens = 1;
+        known(open).st.lock().opens = 1;
         assert_eq!(registry.trim(), [], "a late answer may still come");
         assert_eq!(registry.trim(), [removed]);
         assert!(registry.find(removed).is_none() && registry.len() == 2);
-        find(open).st.lock().opens = 0;
-        registry.rest(&find(open));
+        known(open).st.lock().opens = 0;
+        registry.rest(&known(open));
         assert_eq!(registry.trim(), []);
         assert_eq!(registry.trim(), [open]);
         assert!(registry.find(there).is_some() && registry.len() == 1);

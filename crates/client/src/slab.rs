@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use bytes::Bytes;
+use net::idle::Idle;
 use parking_lot::Mutex;
 
 /// Bytes of a chunk; chunks begin at multiples of it in a file.
@@ -45,23 +46,11 @@ impl Drop for Memory {
     }
 }
 
-/// Idle memory, and the least there was of it since the last trim.
-struct Idle {
-    memory: Vec<Memory>,
-    least: usize,
-}
-
-static IDLE: Mutex<Idle> = Mutex::new(Idle { memory: Vec::new(), least: 0 });
+static IDLE: Mutex<Idle<Memory>> = Mutex::new(Idle::new(IDLE_MAX));
 
 /// Frees the idle buffers nobody needed since the last call.
 pub(crate) fn trim() {
-    let unused = {
-        let mut idle = IDLE.lock();
-        let keep = idle.memory.len() - idle.least.min(idle.memory.len());
-        let unused = idle.memory.split_off(keep);
-        idle.least = keep;
-        unused
-    };
+    let unused = IDLE.lock().unused();
     drop(unused);
 }
 
@@ -76,12 +65,7 @@ pub(crate) struct Slab {
 impl Slab {
     /// An empty one.
     pub(crate) fn new() -> Slab {
-        let recycled = {
-            let mut idle = IDLE.lock();
-            let memory = idle.memory.pop();
-            idle.least = idle.least.min(idle.memory.len());
-            memory
-        };
+        let recycled = IDLE.lock().take();
         Slab { memory: Some(recycled.unwrap_or_else(Memory::new)), filled: Vec::new() }
     }
 
@@ -147,9 +131,7 @@ impl std::fmt::Debug for Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        let mut idle = IDLE.lock();
-        if idle.memory.len() < IDLE_MAX {
-            idle.memory.push(memory);
-        }
+        let surplus = IDLE.lock().keep(memory);
+        drop(surplus);
     }
 }

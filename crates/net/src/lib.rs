@@ -41,6 +41,7 @@ mod auth;
 mod client;
 mod endpoint;
 mod error;
+pub mod idle;
 mod keeper;
 mod key;
 mod link;

@@ -7,6 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use net::idle::Idle;
 use net::place::{self, Place};
 use parking_lot::Mutex;
 
@@ -15,29 +16,12 @@ pub(crate) const ALIGN: usize = 4096;
 /// Sizes of buffers in bytes and how many of each are kept idle in the process.
 const CLASSES: [(usize, usize); 4] = [(4 << 10, 64), (64 << 10, 32), (1 << 20, 48), (4 << 20, 2)];
 
-static IDLE: [Mutex<Idle>; 4] = [const { Mutex::new(Idle { memory: Vec::new(), least: 0 }) }; 4];
-
-/// Idle buffers of one size, and the least there were of them since the last trim.
-struct Idle {
-    memory: Vec<Aligned>,
-    least: usize,
-}
-
-impl Idle {
-    fn pop(&mut self) -> Option<Aligned> {
-        let memory = self.memory.pop();
-        self.least = self.least.min(self.memory.len());
-        memory
-    }
-
-    /// Those nobody needed since this was last called.
-    fn unused(&mut self) -> Vec<Aligned> {
-        let keep = self.memory.len() - self.least.min(self.memory.len());
-        let unused = self.memory.split_off(keep);
-        self.least = keep;
-        unused
-    }
-}
+static IDLE: [Mutex<Idle<Aligned>>; 4] = [
+    Mutex::new(Idle::new(CLASSES[0].1)),
+    Mutex::new(Idle::new(CLASSES[1].1)),
+    Mutex::new(Idle::new(CLASSES[2].1)),
+    Mutex::new(Idle::new(CLASSES[3].1)),
+];
 
 /// When idle buffers were looked at last.
 static TRIMMED: Mutex<Option<Instant>> = Mutex::new(None);
@@ -113,7 +97,7 @@ impl Buffer {
     /// A buffer of `len` bytes with any (initialised) content.
     pub(crate) fn new(len: usize) -> Buffer {
         let class = CLASSES.iter().position(|(size, _)| len <= *size);
-        let idle = class.and_then(|c| IDLE[c].lock().pop());
+        let idle = class.and_then(|c| IDLE[c].lock().take());
         let memory = idle.unwrap_or_else(|| Aligned::new(class.map_or(len, |c| CLASSES[c].0)));
         Buffer { memory: Memory::Own(Some(memory)), len }
     }
@@ -160,10 +144,8 @@ impl Drop for Buffer {
         let Some(c) = CLASSES.iter().position(|(size, _)| *size == memory.layout.size()) else {
             return;
         };
-        let mut idle = IDLE[c].lock();
-        if idle.memory.len() < CLASSES[c].1 {
-            idle.memory.push(memory);
-        }
+        let surplus = IDLE[c].lock().keep(memory);
+        drop(surplus);
     }
 }
 
@@ -183,18 +165,6 @@ mod tests {
         }
         let many: Vec<Buffer> = (0..100).map(|_| Buffer::new(4096)).collect();
         drop(many);
-        assert!(IDLE[0].lock().memory.len() <= CLASSES[0].1);
-    }
-
-    #[test]
-    fn what_a_while_did_not_need_is_given_back() {
-        let mut idle = Idle { memory: Vec::new(), least: 0 };
-        idle.memory.extend((0..5).map(|_| Aligned::new(ALIGN)));
-        assert_eq!(idle.unused().len(), 0, "all of them were in use a moment ago");
-        let two = [idle.pop(), idle.pop()];
-        idle.memory.extend(two.into_iter().flatten());
-        assert_eq!((idle.unused().len(), idle.memory.len()), (3, 2));
-        assert_eq!((idle.unused().len(), idle.memory.len()), (2, 0));
-        assert!(idle.pop().is_none() && idle.unused().is_empty());
+        assert!(IDLE[0].lock().len() <= CLASSES[0].1);
     }
 }
