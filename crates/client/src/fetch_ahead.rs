@@ -152,10 +152,11 @@ impl Core {
         flags: u8,
     ) {
         // What an OST has in memory comes fastest where the message arrives.
-        let flags = if blocks.len < LONG_BLOCK { flags } else { flags | R_BEHIND };
-        let mut at = blocks.first;
-        for _ in 0..blocks.count {
-            let slot = self.reserve_slots(inode, at, at.saturating_add(blocks.len), blocks.len);
+        let mut issued = 0;
+        for number in 0..blocks.count {
+            let (from, to) = blocks.range(number);
+            let flags = if to - from < LONG_BLOCK { flags } else { flags | R_BEHIND };
+            let slot = self.reserve_slots(inode, from, to, to - from);
             let Some(slot) = slot.first().copied() else { break };
             if slot.number.is_some() {
                 let wants = cut::reads(layout, slot.chunk, slot.len, CHUNK);
@@ -164,9 +165,9 @@ impl Core {
                     break;
                 }
             }
-            at = at.saturating_add(blocks.step);
+            issued = number + 1;
         }
-        stream.lock().stride.issued(at);
+        stream.lock().stride.issued(blocks.at(issued));
     }
 
     /// Asks for reserved chunks that follow each other; where the wire was full, if it was.
