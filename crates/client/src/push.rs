@@ -29,6 +29,14 @@ const COMMIT_ROUNDS: u32 = 16;
 /// Rounds of a drain before writers are held up.
 const DRAIN_ROUNDS: u32 = 2;
 
+/// A commit on its way: how far it goes, and the answers of the OSTs.
+pub(crate) struct Committing {
+    answers: Gather<(u32, Result<u64, Errno>)>,
+    /// Bytes taken before this one are meant, and no later cut.
+    upto: u64,
+    cuts: u64,
+}
+
 /// How a write goes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Way {
@@ -208,40 +216,57 @@ impl Core {
 
     /// Makes durable what OSTs have taken of this file, sending again what a restart lost.
     pub(crate) fn commit(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
-        for _ in 0..COMMIT_ROUNDS {
-            let lost = self.commit_round(inode)?;
-            if !lost {
-                return Ok(());
-            }
-            self.drain(inode);
-        }
-        Err(Errno::EIO)
+        let begun = self.begin_commit(inode);
+        self.end_commit(inode, begun)
     }
 
-    /// One commit; whether bytes were lost by a restart and are dirty again.
-    fn commit_round(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<bool, Errno> {
+    /// Asks the OSTs to make durable what they have taken of this file; None if there is nothing of it.
+    pub(crate) fn begin_commit(self: &Arc<Core>, inode: &Inode) -> Option<Committing> {
         let (upto, wanted, cuts) = {
             let mut st = inode.st.lock();
             let Place::Striped(layout) = &st.place else {
                 st.cut.clear();
-                return Ok(false);
+                return None;
             };
             let wanted = unstable_objects(inode, &st, layout);
             (st.next_id, wanted, st.cuts)
         };
-        let gather = Gather::new();
+        let answers = Gather::new();
         for (index, objects) in wanted {
-            let ticket = gather.ticket();
+            let ticket = answers.ticket();
             match self.ost(index) {
                 Ok(ost) => ost.commit(objects, move |r| ticket.put((index, r))),
                 Err(e) => ticket.put((index, Err(e))),
             }
         }
-        let mut lost = false;
-        for (index, answer) in gather.wait() {
+        Some(Committing { answers, upto, cuts })
+    }
+
+    /// Waits until what was meant is durable, sending again what a restart lost.
+    pub(crate) fn end_commit(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        mut begun: Option<Committing>,
+    ) -> Result<(), Errno> {
+        for _ in 0..COMMIT_ROUNDS {
+            let Some(committing) = begun.take() else { return Ok(()) };
+            if self.committed(inode, committing)? {
+                return Ok(());
+            }
+            self.drain(inode);
+            begun = self.begin_commit(inode);
+        }
+        Err(Errno::EIO)
+    }
+
+    /// The end of one commit; whether nothing was lost by a restart: what was is dirty again.
+    fn committed(self: &Arc<Core>, inode: &Inode, committing: Committing) -> Result<bool, Errno> {
+        let Committing { answers, upto, cuts } = committing;
+        let mut all = true;
+        for (index, answer) in answers.wait() {
             let verifier = answer?;
             let mut st = inode.st.lock();
-            lost |= settle_commit(&mut st, index, upto, verifier);
+            all &= !settle_commit(&mut st, index, upto, verifier);
             st.unstable_since = (!st.unstable.is_empty()).then(|| self.tick_now());
             st.account(&self.budget);
         }
@@ -250,7 +275,7 @@ impl Core {
         if st.cuts == cuts {
             st.cut.clear();
         }
-        Ok(lost)
+        Ok(all)
     }
 
     /// The OST restarted: what it may have lost goes again now.

@@ -15,6 +15,9 @@ use crate::inode::{AsOf, Inode, Place, State, Talk, talk};
 use crate::mdt::own_cred;
 use crate::promises::Caller;
 
+/// Files whose commits are on their way at the same time when all are synced (invariant 8).
+const COMMITS_AT_ONCE: usize = 64;
+
 /// What is being told of one file.
 pub(crate) struct Telling {
     pub(crate) talk: Talk,
@@ -267,14 +270,17 @@ impl Core {
     /// fsync or fdatasync of a file. Errors of write-behind are the caller's to look up.
     pub(crate) fn fsync(self: &Arc<Core>, inode: &Arc<Inode>, datasync: bool) -> Result<(), Errno> {
         self.drain(inode);
-        self.commit(inode)?;
+        // The OSTs and the MDT write to their disks at the same time: after a crash before this ends either may have done
+        // so, as after one that comes behind a close.
+        let commit = self.begin_commit(inode);
         let report = {
             let st = inode.st.lock();
             !datasync || st.attr.size != st.size || !self.owns(&st)
         };
-        let done = self.tell(inode, report, true);
+        let told = self.tell(inode, report, true);
+        let durable = self.end_commit(inode, commit);
         self.note_lost();
-        done
+        durable.and(told)
     }
 
     /// syncfs: everything of this client is durable; the first error met.
@@ -285,17 +291,14 @@ impl Core {
             self.push(inode, true);
         }
         let mut outcome = Ok(());
-        for inode in &inodes {
-            if !inode.st.lock().is_clean() {
-                self.drain(inode);
+        let dirty: Vec<_> = inodes.iter().filter(|inode| !inode.st.lock().is_clean()).collect();
+        dirty.iter().for_each(|inode| self.drain(inode));
+        for some in dirty.chunks(COMMITS_AT_ONCE) {
+            let begun: Vec<_> = some.iter().map(|inode| self.begin_commit(inode)).collect();
+            for (inode, commit) in some.iter().zip(begun) {
+                let durable = self.end_commit(inode, commit);
+                outcome = outcome.and(durable.and_then(|()| self.tell(inode, true, false)));
             }
-        }
-        for inode in &inodes {
-            if inode.st.lock().is_clean() {
-                continue;
-            }
-            let done = self.commit(inode).and_then(|()| self.tell(inode, true, false));
-            outcome = outcome.and(done);
         }
         let synced = self.mdt.one(&own_cred(), Op::Sync {});
         self.note_lost();

@@ -1,4 +1,4 @@
-//! flock and fcntl locks: each wait on a thread of its own, ended by a signal.
+//! flock and fcntl locks: what is free is taken at once; each wait is on a thread of its own, ended by a signal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,15 +138,16 @@ impl PinstripeFs {
             Ok(owner) => desc(&l, owner),
             Err(e) => return reply.err(e),
         };
-        if !l.wait {
-            let try_it = || self.client.setlk(&cred, fid, lock.clone(), false, None);
-            let mut done = try_it();
-            // Of one who closed the file just now, perhaps.
-            if done == Err(proto::Errno::EAGAIN)
-                && self.handles.settled(|h| h.file.fid() == fid && h.locked.load(Ordering::Relaxed))
-            {
-                done = try_it();
-            }
+        let try_it = || self.client.setlk(&cred, fid, lock.clone(), false, None);
+        let mut done = try_it();
+        // Of one who closed the file just now, perhaps.
+        if done == Err(proto::Errno::EAGAIN)
+            && !l.wait
+            && self.handles.settled(|h| h.file.fid() == fid && h.locked.load(Ordering::Relaxed))
+        {
+            done = try_it();
+        }
+        if !l.wait || done != Err(proto::Errno::EAGAIN) {
             return self.pages.settle(node, done.map_err(errno), reply);
         }
         if self.waits.0.fetch_add(1, Ordering::Relaxed) >= MAX_WAITS {
