@@ -211,6 +211,7 @@ impl Core {
         }
         self.options.pauses.point();
         let outcome = gather.wait().into_iter().collect::<Result<Vec<()>, Errno>>();
+        self.options.pauses.point();
         outcome.map(|_| ())
     }
 
@@ -268,7 +269,9 @@ impl Core {
         let (fid, data, mtime) = (inode.fid, data.clone(), Some(now()));
         let op = Op::WriteInline { fid, offset, data, cut: None, mtime };
         let life = self.life.load(SeqCst);
-        match self.mdt.one(&own_cred(), op)? {
+        let answer = self.mdt.one(&own_cred(), op)?;
+        self.options.pauses.point();
+        match answer {
             Res::Attr { attr } => {
                 let mut st = inode.st.lock();
                 st.changed_as_of(AsOf { life, version: attr.version });

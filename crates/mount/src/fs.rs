@@ -20,6 +20,7 @@ use crate::holds::{OpenDirs, What};
 use crate::keeps::LISTED_ALONE;
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
+use crate::prompt::are_whole;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
@@ -281,7 +282,10 @@ impl Filesystem for PinstripeFs {
     }
 
     fn read(&self, _req: &Request, nodeid: u64, read: ReadIn, reply: Reply<Data>) {
-        let drops = read.lock_owner.is_none() && self.keeps_pages(nodeid, read.fh);
+        let drops = read.lock_owner.is_none() && {
+            self.pages.read();
+            self.keeps_pages(nodeid, read.fh)
+        };
         self.read_file(nodeid, read, reply);
         if drops {
             self.pages.discard(nodeid);
@@ -301,10 +305,14 @@ impl Filesystem for PinstripeFs {
         let holds = !self.client.is_sole() && (from_cache || self.is_kept(fh));
         let writing = holds.then(|| self.pages.writing());
         let past = !from_cache && !self.is_kept(fh);
-        let asked = w.offset;
+        let (asked, length) = (w.offset, data.len() as u64);
+        let shown = holds && !from_cache && !alone && !self.caches.keeps_unleased();
+        let hidden = if shown { self.hide_written(nodeid, asked, length) } else { None };
         let done = self.write_file(req, w, data);
         let alone = alone && self.client.is_alone_with(fid);
-        let left = |n| past || from_cache || !self.caches.drop_written(nodeid, asked, n);
+        let still = || hidden.is_some_and(|reads| reads == self.pages.reads());
+        let gone = |n| still() || self.caches.drop_written(nodeid, asked, n);
+        let left = |n| past || from_cache || !are_whole(asked, n) || !gone(n);
         let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
         let drops = drops && done.as_ref().map_or(true, |(n, _)| left(u64::from(*n)));
         match done {

@@ -45,6 +45,14 @@ impl PinstripeFs {
         kept
     }
 
+    /// A write among others begins, through an open file of before they came: whole pages of it the kernel shows already, and
+    /// would when another mount has written over them. If they could be dropped, how many reads there were before: unless
+    /// there are more when the write has ended, the kernel has none of these pages.
+    pub(crate) fn hide_written(&self, node: u64, offset: u64, length: u64) -> Option<u64> {
+        let reads = self.pages.reads();
+        self.caches.drop_written(node, offset, length).then_some(reads)
+    }
+
     /// A write among others has ended, which nothing vouched for all the time: whether it leaves pages that are to be
     /// dropped. The kernel keeps what was written through an open file of before they came, and may have read
     /// meanwhile what is older.

@@ -16,6 +16,7 @@
 //! pass. Never does: let a handler wait for the kernel; the answer to fsync(2) is sent by the thread here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
@@ -82,6 +83,8 @@ pub struct Pages {
     dropped: Condvar,
     /// For who reads one that is called back.
     passed: Condvar,
+    /// Reads of pages that the kernel keeps, so far.
+    reads: AtomicU64,
 }
 
 /// A write that holds pages of the kernel until it is told; ends when dropped.
@@ -118,6 +121,16 @@ impl Pages {
         if first {
             self.noted.notify_one();
         }
+    }
+
+    /// The kernel reads pages to keep them; to be called before they are looked at.
+    pub fn read(&self) {
+        self.reads.fetch_add(1, SeqCst);
+    }
+
+    /// How often it has, of whatever files.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(SeqCst)
     }
 
     /// The kernel reads a page of a node to keep it, and a lease may vouch for it. To be called before that is

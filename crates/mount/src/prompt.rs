@@ -1,10 +1,10 @@
 //! Pages that nobody must be shown any more once an answer is sent.
 //!
 //! Role: through a descriptor of before other mounts came the kernel keeps what is written and listed, and others
-//! write over it without asking this mount. So it is dropped before the answer that would leave it: dropped behind
-//! that, it might be shown to who looks after another mount has made it anew (invariant 3). Of what was written whole
-//! pages only: the kernel holds none of these locked, but may hold one it was told in part, until the very answer;
-//! that one it reads again in any case. Of what was listed all, with the answer that ends it: the kernel believes a
+//! write over it without asking this mount. So it is dropped before it can be older than what they wrote (invariant 3).
+//! Of what is written whole pages only, and before it is sent: the kernel holds none of these locked, and shows them
+//! from then on; and again before the answer if it has read any meanwhile. Of a page that it was told in part it may hold
+//! the lock until the very answer, and reads that one again in any case. Of what was listed all, with the answer that ends it: the kernel believes a
 //! list from its end on, and starts again where a page of it is missing.
 //! Limits (invariant 8): [`HELD`], as a page may be held by who reads it, or in ways this does not know of.
 //! Never does: wait without an end.
@@ -26,11 +26,15 @@ fn whole(offset: u64, length: u64) -> Option<(i64, i64)> {
     Some((from.try_into().ok()?, length))
 }
 
+/// Whether some bytes are whole pages, and nothing else.
+pub fn are_whole(offset: u64, length: u64) -> bool {
+    whole(offset, length).is_some_and(|(_, pages)| pages as u64 == length)
+}
+
 impl Caches {
-    /// Drops the whole pages of what was written; whether that leaves nothing to be dropped.
+    /// Drops the whole pages of what is written; whether they are dropped.
     pub fn drop_written(self: &Arc<Caches>, node: u64, offset: u64, length: u64) -> bool {
-        let Some((from, pages)) = whole(offset, length) else { return false };
-        self.drop_range(node, from, pages) && pages as u64 == length
+        whole(offset, length).is_none_or(|(from, pages)| self.drop_range(node, from, pages))
     }
 
     /// Drops what was listed of a directory; whether it is dropped.
@@ -69,5 +73,6 @@ mod tests {
         assert_eq!(whole(5000, 47_008), Some((8192, 40_960)));
         assert_eq!(whole(u64::MAX - 1, 1), None);
         assert_eq!(whole(0, u64::MAX), None);
+        assert!(are_whole(8192, 4096) && !are_whole(1, 8191) && !are_whole(4096, 0));
     }
 }

@@ -2,6 +2,7 @@
 //! It keeps what is read and written through one that was opened while its mount was alone, also when others come; and
 //! what is read of one that was opened among others, to be read only.
 
+use crate::fs::PATIENCE;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Dir, FlockOperation, fcntl_lock, flock};
 use std::cell::RefCell;
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lengths of the files: one lives with its metadata, one has objects.
 const LENGTHS: [usize; 2] = [32_768, 300_000];
@@ -95,6 +96,15 @@ fn number(file: &File, at: u64) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// Waits, without a pause, until a number is there.
+fn arrived(file: &File, at: u64, wanted: u64) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while number(file, at)? != wanted {
+        ensure!(Instant::now() < end, "{wanted} has not arrived within {PATIENCE:?}");
+    }
+    Ok(())
+}
+
 /// Counts up for that long while others look: whoever looks sees what was written before he did.
 fn count(writer: &File, at: u64, readers: &[&File], time: Duration) -> Result<()> {
     let (written, end, looks) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
@@ -170,6 +180,37 @@ pub fn written(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
             })
         };
         both().with_context(|| say(path))?;
+    }
+    Ok(())
+}
+
+/// The other writes over pages when they have arrived where they are kept, and maybe before who wrote them here is answered.
+pub fn overtaken(kept: &Kept, other: &Path, rounds: u64) -> Result<()> {
+    for ((path, read, write), theirs) in kept.files.iter().zip(others(kept, other)?) {
+        for n in 1..=rounds {
+            let (at, length) = [(PAGE, PAGE), (MORE, 2 * PAGE + 100)][n as usize % 2];
+            let (ours, over) = (2 * n, 2 * n + 1);
+            let mut bytes = vec![0; length as usize];
+            bytes[..8].copy_from_slice(&ours.to_le_bytes());
+            let shown = |when: &str| -> Result<()> {
+                for file in [read, write] {
+                    let seen = number(file, at)?;
+                    ensure!(seen == over, "{seen} is shown {when}, {over} was written over it");
+                }
+                Ok(())
+            };
+            let round = || -> Result<()> {
+                std::thread::scope(|scope| {
+                    let here = scope.spawn(|| write.write_all_at(&bytes, at));
+                    arrived(&theirs, at, ours)?;
+                    theirs.write_all_at(&over.to_le_bytes(), at)?;
+                    shown("meanwhile")?;
+                    here.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+                    shown("behind it")
+                })
+            };
+            round().with_context(|| format!("{}, round {n}", say(path)))?;
+        }
     }
     Ok(())
 }

@@ -45,6 +45,7 @@ fn run(cx: &Cx) -> Result<()> {
     });
     cx.case("opened before the other came, also to append, and growing by both", before);
     drop((grown, appended));
+    cx.case("opened before the other came, written, and written over meanwhile", || overtaken(cx));
     let grown = grows::open(&a, "growing", false)?;
     cx.case("opened among others, and growing", || grow(&grown, By::Mounts(&[&b])));
     cx.case("opened among others, and growing by both", || grow(&grown, By::Mounts(&[&a, &b])));
@@ -217,6 +218,17 @@ fn attributes(a: &Path, b: &Path) -> Result<()> {
     let inode = |p: &Path| std::fs::metadata(p).map(|m| m.ino());
     ensure!(inode(&fa)? == inode(&fb)?, "inode numbers differ between mounts");
     Ok(())
+}
+
+/// A mount that pauses now and then between the arrival of a write and its answer.
+fn overtaken(cx: &Cx) -> Result<()> {
+    let mut cluster = Cluster::new(cx, "overtaken", Transport::Unix, 1)?;
+    let a = cluster.mount_with("a", &format!("pauses={}", cx.seed()))?;
+    let kept = kept::open(&a, "before")?;
+    let b = cluster.mount("b")?;
+    kept::overtaken(&kept, &b, cx.size(200, 60))?;
+    drop(kept);
+    cluster.stop_and_check()
 }
 
 fn appending(a: &Path, b: &Path) -> Result<()> {
