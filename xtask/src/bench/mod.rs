@@ -39,7 +39,7 @@ pub struct Bench {
     /// Rounds; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Smaller sizes
+    /// Smaller sizes, by which no mark is judged
     #[arg(long)]
     quick: bool,
     /// Measure this program instead of building one with the `release` profile
@@ -187,7 +187,7 @@ fn measure(bench: &Bench, cx: Cx) -> Result<()> {
             }
         }
     }
-    let mut table = Table::new(rows);
+    let mut table = Table::new(rows, !bench.quick);
     for system in systems {
         system.end(&cx, &mut table)?;
     }
