@@ -507,6 +507,24 @@ fn one_that_never_answers_is_evicted_and_the_others_go_on() {
 }
 
 #[test]
+fn one_that_leaves_while_it_is_called_is_not_evicted() {
+    let s = Solo::with(&MemoryDisk::new(), options());
+    let (a, b, c) = (Holder::new(&s), Holder::new(&s), Holder::new(&s));
+    let t = tree(&a);
+    a.set_way(Way::Late);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| b.run(vec![lookup(t.dir, "file")]));
+        common::until(|| c.client.status()["leases"]["calls_under_way"] == 1);
+        a.client.session.close();
+        let found = looks.join();
+        assert!(found.is_ok_and(|found| matches!(found[0], Res::Entry { .. })));
+    });
+    let status = c.client.status();
+    assert_eq!(status["leases"]["evictions"], 0);
+    assert_eq!(status["clients"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
 fn directories_that_change_hands_all_the_time_get_no_leases() {
     let s = Solo::with(&MemoryDisk::new(), options());
     let (a, b) = (Holder::new(&s), Holder::new(&s));

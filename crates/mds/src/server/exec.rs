@@ -225,6 +225,9 @@ impl Exec {
     fn call_leases(self: &Arc<Exec>, session: SessionRef, number: u64, body: Vec<u8>) {
         let (exec, id) = (Arc::clone(self), session.id());
         let done = move |r: Result<net::Reply, net::NetError>| {
+            if is_over(&r) {
+                return;
+            }
             exec.leave(Work::LeasesBack(id, number, r.ok().and_then(|r| unwatched(&r))));
         };
         session.call_back(ops::callback::LEASES, body, self.recall_timeout(), Box::new(done));
@@ -240,11 +243,19 @@ impl Exec {
             body,
             timeout,
             Box::new(move |r| {
+                if ends && is_over(&r) {
+                    return;
+                }
                 let ok = r.is_ok_and(|r| r.status().is_ok());
                 exec.leave(if ends { Work::Recalled(id, ok) } else { Work::Granted(id) });
             }),
         );
     }
+}
+
+/// Whether the session has ended meanwhile: it was not silent, and what it had goes with it ([`Work::Closed`]).
+fn is_over<T>(answer: &Result<T, net::NetError>) -> bool {
+    matches!(answer, Err(net::NetError::Shutdown))
 }
 
 /// What an answer to a call-back of leases gives back besides; None: it is a refusal.
