@@ -334,6 +334,8 @@ impl Threads {
         for _ in 0..WORKERS {
             let _ = core.tasks.send(Task::Stop);
         }
+        // All is let out; what is called back from here on, nobody takes up.
+        core.mdt.session.leave();
         if let Some(hooks) = self.hooks.take() {
             let _ = hooks.leases.send(Lease::Stop);
             let _ = hooks.links.send(Link::Stop);

@@ -81,17 +81,8 @@ impl Setup {
     }
 
     fn refuse_running(&self) -> Outcome<()> {
-        match Record::of(&self.mountpoint)? {
-            Some(r) if r.process().is_some() => Err(Failure::run(format!(
-                "{} is already mounted by process {}; `pinstripe down` ends it",
-                self.mountpoint.display(),
-                r.process.pid
-            ))),
-            left => {
-                left.iter().for_each(Record::end_dying);
-                mounting::refuse_unusable(&self.mountpoint, &self.options)
-            }
-        }
+        Record::refuse_running(&self.mountpoint)?;
+        mounting::refuse_unusable(&self.mountpoint, &self.options)
     }
 
     /// A name for this mount point's log and socket.
@@ -143,11 +134,12 @@ impl Setup {
         };
         detach::announce(&self.text(&config.name, common), common.daemon_child);
         let ended = mounting.serve_until(&stops);
-        drop(record);
         server.shutdown();
         if common.daemon_child && ended.is_ok() {
             self.forget_log();
         }
+        // Last: who mounts there again waits for what has one.
+        drop(record);
         ended
     }
 

@@ -9,16 +9,19 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Doing, Outcome};
+use crate::failure::{Doing, Failure, Outcome};
 use crate::places::{self, Env, escape};
 use crate::process::{Process, ProcessId};
 use crate::sealed::replace;
 
 /// Version of the record's fields.
 const VERSION: u32 = 1;
+/// How long a process may take to end whose mount was taken away before its mount point is refused.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
 /// Longest record of another user that is read, in bytes.
 const OTHERS_MAX: u64 = 64 << 10;
 
@@ -92,6 +95,29 @@ impl Record {
             return Ok(of_user(&places::runtimes_of(uid), mountpoint, uid));
         }
         Ok(read(&Env::real().runtime()?.join(file_name(mountpoint))))
+    }
+
+    /// Refuses a mount point that a process serves. One that only ends, as its mount was taken away (umount(8)), is
+    /// waited for; one that was killed and cannot end is helped.
+    pub fn refuse_running(mountpoint: &Path) -> Outcome<()> {
+        let Some(record) = Record::of(mountpoint)? else { return Ok(()) };
+        let (shown, pid) = (mountpoint.display(), record.process.pid);
+        if let Some(process) = record.process() {
+            if !matches!(fuse::inspect(mountpoint), Ok(fuse::MountState::None)) {
+                return Err(Failure::run(format!(
+                    "{shown} is already mounted by process {pid}; `pinstripe down` ends it"
+                )));
+            }
+            if !process.wait(ENDS_WITHIN) {
+                return Err(Failure::run(format!(
+                    "{shown} was unmounted, but process {pid} has not ended within {} s: it stores what was written, or \
+                     its servers do not answer. Try again, or `pinstripe down --force {shown}` ends it",
+                    ENDS_WITHIN.as_secs()
+                )));
+            }
+        }
+        record.end_dying();
+        Ok(())
     }
 
     /// The records of all processes that run.

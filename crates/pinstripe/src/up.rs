@@ -98,17 +98,8 @@ impl Setup {
 
     /// Refuses a mount point that is served already.
     fn refuse_running(&self) -> Outcome<()> {
-        match Record::of(&self.mountpoint)? {
-            Some(r) if r.process().is_some() => Err(Failure::run(format!(
-                "{} is already mounted by process {}; `pinstripe down` ends it",
-                self.mountpoint.display(),
-                r.process.pid
-            ))),
-            left => {
-                left.iter().for_each(Record::end_dying);
-                mounting::refuse_unusable(&self.mountpoint, &self.options)
-            }
-        }
+        Record::refuse_running(&self.mountpoint)?;
+        mounting::refuse_unusable(&self.mountpoint, &self.options)
     }
 
     fn run(&self, common: &Common) -> Outcome<()> {
@@ -129,7 +120,8 @@ impl Setup {
         let node = Arc::new(Node::open(&spec)?);
         let served = self.serve(&node, &volume, common, &stops);
         node.close();
-        served
+        // Its record goes last: who mounts there again waits for what has one.
+        served.map(drop)
     }
 
     /// Takes away what processes that were killed left mounted elsewhere of the same files: they are
@@ -151,7 +143,7 @@ impl Setup {
         volume: &Volume,
         common: &Common,
         stops: &Stops,
-    ) -> Outcome<()> {
+    ) -> Outcome<Published> {
         let socket = volume.socket()?;
         let resident = Arc::new(self.resident(node, volume, &socket));
         node.server().add(Control::new(resident.clone())?);
@@ -175,9 +167,7 @@ impl Setup {
             }
         };
         detach::announce(&self.text(volume, &socket, &also, common), common.daemon_child);
-        let ended = mounting.serve_until(stops);
-        drop(record);
-        ended
+        mounting.serve_until(stops).map(|()| record)
     }
 
     fn resident(&self, node: &Arc<Node>, volume: &Volume, socket: &Path) -> Resident {

@@ -74,7 +74,14 @@ fn run(cx: &Cx) -> Result<()> {
             until("its processes end after umount", || !crate::fs::running(pid))?;
         }
         fs.up()?;
-        intact(&fs, &data)?;
+        intact(&fs, &data)
+    });
+    cx.case("an unmounted one is up again at once", || {
+        for _ in 0..5 {
+            cx.cmd("umount").arg(&fs.mnt).ok()?;
+            fs.up()?;
+            intact(&fs, &data)?;
+        }
         fs.down_and_check()
     });
     Ok(())

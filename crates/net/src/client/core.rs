@@ -92,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) heard: Arc<Heard>,
     this: Weak<Core>,
     local: AtomicBool,
+    /// Call-backs that nobody takes up are not answered any more.
+    leaving: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -129,6 +131,7 @@ impl Core {
             heard: Arc::new(Heard::new(local)),
             this: this.clone(),
             local: AtomicBool::new(local),
+            leaving: AtomicBool::new(false),
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
@@ -357,6 +360,14 @@ impl Core {
         drop(state);
         self.pump();
         Ok(())
+    }
+
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
     }
 
     fn answered(&self, mut state: MutexGuard<'_, State>, frame: Frame) {

@@ -137,6 +137,12 @@ impl Session {
         self.core.renew(client);
     }
 
+    /// This client is about to close, and soon takes up no call-backs: those that are dropped unused are not answered from
+    /// now on. The end of the session does that, and says why, where `EIO` would be taken for a refusal.
+    pub fn leave(&self) {
+        self.core.leave();
+    }
+
     /// Says goodbye and waits shortly until the server heard it. All requests fail.
     pub fn close(&self) {
         self.core.close(GOODBYE_WAIT);
@@ -154,7 +160,7 @@ impl Drop for Session {
     }
 }
 
-/// The duty to answer a call-back. Dropped unused it answers `EIO`.
+/// The duty to answer a call-back. Dropped unused it answers `EIO`, unless its client is leaving ([`Session::leave`]).
 pub struct CallReply {
     core: Weak<Core>,
     call: Header,
@@ -187,7 +193,7 @@ impl CallReply {
 
 impl Drop for CallReply {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.answered && !self.core.upgrade().is_some_and(|core| core.is_leaving()) {
             self.answer(proto::Errno::EIO.status(), Vec::new());
         }
     }

@@ -16,6 +16,7 @@ on_each_transport!(
     order_of_one_thread,
     call_backs,
     call_back_limits,
+    call_backs_of_one_that_leaves,
     credits_are_respected,
     waiting_is_bounded,
     chained_submissions,
@@ -136,6 +137,25 @@ fn call_back_limits(kind: Kind) {
     assert_eq!(results.0.lock()[2].as_ref().unwrap_err(), &NetError::Shutdown);
     call(Duration::from_secs(1));
     assert_eq!(results.0.lock()[3].as_ref().unwrap_err(), &NetError::Shutdown);
+}
+
+fn call_backs_of_one_that_leaves(kind: Kind) {
+    let w = World::new(kind, quick());
+    let log = Arc::new(Log::default());
+    let s = w.connect(ConnectOptions { events: log.clone(), ..options() });
+    let (results, session) = (Results::default(), w.target.session());
+    let call = |what: &[u8]| session.call_back(1, what.to_vec(), PATIENCE, results.sink());
+    call(b"keep");
+    until("the call", || log.kept.lock().len() == 1);
+    s.leave();
+    drop(log.kept.lock().pop());
+    // What is taken up is answered still, and would be behind an answer to the one before.
+    call(b"abc");
+    until("an answer", || results.len() == 1);
+    assert_eq!(results.0.lock()[0].as_ref().unwrap().body, &b"cba"[..]);
+    s.close();
+    until("the end", || results.len() == 2);
+    assert_eq!(results.0.lock()[1].as_ref().unwrap_err(), &NetError::Shutdown);
 }
 
 fn credits_are_respected(kind: Kind) {
