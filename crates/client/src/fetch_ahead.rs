@@ -151,10 +151,10 @@ impl Core {
         blocks: Blocks,
         flags: u8,
     ) {
-        // What an OST has in memory comes fastest where the message arrives.
         let mut issued = 0;
         for number in 0..blocks.count {
             let (from, to) = blocks.range(number);
+            // What an OST has in memory comes fastest where the message arrives.
             let flags = if to - from < LONG_BLOCK { flags } else { flags | R_BEHIND };
             let slot = self.reserve_slots(inode, from, to, to - from);
             let Some(slot) = slot.first().copied() else { break };

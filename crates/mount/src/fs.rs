@@ -312,7 +312,7 @@ impl Filesystem for PinstripeFs {
         let alone = alone && self.client.is_alone_with(fid);
         let still = || hidden.is_some_and(|reads| reads == self.pages.reads());
         let gone = |n| still() || self.caches.drop_written(nodeid, asked, n);
-        let left = |n| past || from_cache || !are_whole(asked, n) || !gone(n);
+        let left = |n| past || from_cache || !gone(n) || !are_whole(asked, n);
         let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
         let drops = drops && done.as_ref().map_or(true, |(n, _)| left(u64::from(*n)));
         match done {

@@ -141,7 +141,8 @@ fn count(writer: &File, at: u64, readers: &[&File], time: Duration) -> Result<()
     Ok(())
 }
 
-fn others(kept: &Kept, mnt: &Path) -> Result<Vec<File>> {
+/// The same files, opened for writing on another mount.
+pub fn others(kept: &Kept, mnt: &Path) -> Result<Vec<File>> {
     let open = |path: &Path| -> Result<File> {
         let path = mnt.join(path.file_name().context("no name")?);
         Ok(File::options().read(true).write(true).open(path)?)
@@ -180,6 +181,43 @@ pub fn written(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
             })
         };
         both().with_context(|| say(path))?;
+    }
+    Ok(())
+}
+
+/// Others on this mount look while whole pages are written that are kept, and a part of one: whole ones are seen as soon as that
+/// has returned.
+pub fn looked_at(kept: &Kept, rounds: u64) -> Result<()> {
+    for (path, read, write) in &kept.files {
+        let (ended, pages) = (AtomicBool::new(false), [MORE, MORE + PAGE]);
+        let look = || -> Result<()> {
+            while !ended.load(SeqCst) {
+                pages.iter().try_for_each(|at| number(read, *at).map(drop))?;
+            }
+            Ok(())
+        };
+        let rounds = || -> Result<()> {
+            let mut bytes = vec![0; 2 * PAGE as usize + 100];
+            for n in 1..=rounds {
+                for at in pages {
+                    let at = (at - MORE) as usize;
+                    bytes[at..at + 8].copy_from_slice(&n.to_le_bytes());
+                }
+                write.write_all_at(&bytes, MORE)?;
+                for (at, file) in pages.iter().flat_map(|at| [(*at, read), (*at, write)]) {
+                    let seen = number(file, at)?;
+                    ensure!(seen == n, "{seen} is shown at {at}, {n} was written");
+                }
+            }
+            Ok(())
+        };
+        let both = std::thread::scope(|scope| {
+            let looks = scope.spawn(look);
+            let wrote = rounds();
+            ended.store(true, SeqCst);
+            looks.join().map_err(|_| anyhow::anyhow!("a reader panicked"))?.and(wrote)
+        });
+        both.with_context(|| say(path))?;
     }
     Ok(())
 }

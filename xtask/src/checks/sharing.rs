@@ -227,6 +227,9 @@ fn overtaken(cx: &Cx) -> Result<()> {
     let kept = kept::open(&a, "before")?;
     let b = cluster.mount("b")?;
     kept::overtaken(&kept, &b, cx.size(200, 60))?;
+    let also = kept::others(&kept, &b)?;
+    kept::looked_at(&kept, cx.size(400, 100)).context("looked at meanwhile")?;
+    drop(also);
     drop(kept);
     cluster.stop_and_check()
 }
