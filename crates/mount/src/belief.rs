@@ -71,8 +71,8 @@ impl Caches {
 
     /// How long the name of a file, or that there is none (`to`), may be kept by the kernel: the lease on the
     /// directory stands for it. `again`: as in [`crate::entries::Entries::keep`].
-    pub fn entry_ttl(&self, name: (u64, &[u8]), to: Option<Fid>, again: bool) -> Duration {
-        let keeps = self.keeps_leased_names(false) && (!again || self.gates.keeps_again());
+    pub fn entry_ttl(&self, name: (u64, &[u8]), to: Option<Fid>, again: Option<u32>) -> Duration {
+        let keeps = self.keeps_leased_names(false) && (again.is_none() || self.gates.keeps_again());
         if matches!(name.1, b"." | b"..") || !keeps {
             return Duration::ZERO;
         }

@@ -48,6 +48,69 @@ pub fn walks(thread: u32) -> Option<bool> {
     in_walk(&stack)
 }
 
+/// The kernel's function in which a thread waits for a FUSE file system, and what those that call it begin with.
+const ASKS: [&str; 2] = ["request_wait_answer", "fuse_"];
+
+/// Whether a thread has ended, or is seen to wait for something else than a FUSE file system: what it was told before
+/// it has taken in. That is shown to root only.
+pub fn waits_elsewhere(thread: u32) -> bool {
+    if !stack_shows() {
+        return false;
+    }
+    // Of one that runs the stack tells nothing. If it ran between two looks and waits again, it has gone on, too.
+    let waits = || match std::fs::read_to_string(format!("/proc/{thread}/stat")) {
+        Ok(stat) => in_wait(&stat),
+        Err(e) => (e.kind() == std::io::ErrorKind::NotFound).then_some(true),
+    };
+    match waits() {
+        None => false,
+        Some(true) => true,
+        Some(false) => {
+            let stack = std::fs::read_to_string(format!("/proc/{thread}/stack"));
+            let elsewhere = stack.is_ok_and(|stack| asks(&stack) == Some(false));
+            elsewhere && waits().is_some()
+        }
+    }
+}
+
+/// Whether the stacks of others are shown.
+fn stack_shows() -> bool {
+    static SHOWS: OnceLock<bool> = OnceLock::new();
+    *SHOWS.get_or_init(|| {
+        std::fs::read_to_string("/proc/self/stack").is_ok_and(|stack| outermost(&stack).is_some())
+    })
+}
+
+/// Of what /proc/TID/stat shows: whether a thread that does not run has ended.
+fn in_wait(stat: &str) -> Option<bool> {
+    // The name before it may hold anything.
+    match stat.rsplit_once(") ")?.1.chars().next()? {
+        'Z' | 'X' => Some(true),
+        'S' | 'D' | 'T' | 't' | 'I' => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether who has this stack may ask a FUSE file system for something. None: not all of it is shown.
+fn asks(stack: &str) -> Option<bool> {
+    outermost(stack)?;
+    Some(functions(stack).any(|name| begins(name, &ASKS)))
+}
+
+/// The functions of a stack, the innermost first. A line of it is `[<0>] name+0x1/0x2 [module]`.
+fn functions(stack: &str) -> impl Iterator<Item = &str> {
+    stack.lines().filter_map(|line| line.split(' ').nth(1))
+}
+
+fn begins(name: &str, with: &[&str]) -> bool {
+    with.iter().any(|with| name.starts_with(with))
+}
+
+/// The outermost function of a stack; None: not all of it is shown.
+fn outermost(stack: &str) -> Option<&str> {
+    functions(stack).last().filter(|name| begins(name, &OUTERMOST))
+}
+
 /// Whether this kernel shows who walks.
 pub fn walk_shows() -> bool {
     static SHOWS: OnceLock<bool> = OnceLock::new();
@@ -57,14 +120,10 @@ pub fn walk_shows() -> bool {
     })
 }
 
-/// A line of a stack is `[<0>] name+0x1/0x2 [module]`. None: not all of it is shown.
+/// None: not all of the stack is shown.
 fn in_walk(stack: &str) -> Option<bool> {
-    let mut names = stack.lines().filter_map(|line| line.split(' ').nth(1));
-    let begins = |name: &str, with: &[&str]| with.iter().any(|with| name.starts_with(with));
-    if !names.clone().next_back().is_some_and(|name| begins(name, &OUTERMOST)) {
-        return None;
-    }
-    Some(names.any(|name| name.starts_with(WALK) || begins(name, &LOOKS)))
+    outermost(stack)?;
+    Some(functions(stack).any(|name| name.starts_with(WALK) || begins(name, &LOOKS)))
 }
 
 /// System calls that change names, by their numbers on this machine.
@@ -153,7 +212,34 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!Call::of(id).unwrap().changes_names());
+        // Only root is shown where it waits.
+        assert_eq!(waits_elsewhere(id), stack_shows());
         drop(to);
         assert_eq!(thread.join().unwrap(), 0);
+        while stack_shows() && !waits_elsewhere(id) {
+            assert!(std::time::Instant::now() < until, "it has ended");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_runs_may_do_what_he_was_told_for() {
+        let me = std::fs::read_link("/proc/thread-self").unwrap();
+        let me: u32 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        assert!(!waits_elsewhere(me));
+        let stat = |state: char| format!("12 (a) R (b) {state} 1 1 1 0 -1 4194304 1");
+        assert_eq!(in_wait(&stat('R')), None);
+        assert_eq!(in_wait(&stat('S')), Some(false));
+        assert_eq!(in_wait(&stat('D')), Some(false));
+        assert_eq!(in_wait(&stat('Z')), Some(true));
+        assert_eq!(in_wait(""), None);
+        let stack = |names: &[&str]| {
+            names.iter().map(|name| format!("[<0>] {name}+0x1/0x2\n")).collect::<String>()
+        };
+        let end = "entry_SYSCALL_64_after_hwframe";
+        assert_eq!(asks(&stack(&["do_wait", "__x64_sys_wait4", end])), Some(false));
+        assert_eq!(asks(&stack(&["request_wait_answer", "lookup_fast", end])), Some(true));
+        assert_eq!(asks(&stack(&["folio_wait", "fuse_change_attributes", end])), Some(true));
+        assert_eq!(asks(&stack(&["do_wait"])), None, "who called is not shown");
     }
 }

@@ -81,15 +81,15 @@ pub type Name<'a> = (u64, &'a OsStr);
 /// How the kernel hears of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// It looks it up: nobody holds the directory's lock if it knows the name already.
-    Asked,
+    /// It looks it up, for this thread: nobody holds the directory's lock if it knows the name already.
+    Asked(u32),
     /// It lists the directory, or changed something there.
     Locked,
 }
 
-/// A node whose name was looked up; the kernel now knows it once more.
-pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry {
-    named(caches, a, mark, name, How::Asked)
+/// A node whose name was looked up, by this thread; the kernel now knows it once more.
+pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, thread: u32) -> Entry {
+    named(caches, a, mark, name, How::Asked(thread))
 }
 
 /// A node whose directory was listed; the kernel now knows it once more.
@@ -100,7 +100,10 @@ pub fn listed(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry
 fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> Entry {
     let (entry, known) = tell(caches, a, mark, Some(name), how);
     let attr_ttl = caches.attr_ttl(a, Asked::ByName, mark);
-    let again = known && how == How::Asked;
+    let again = match how {
+        How::Asked(thread) if known => Some(thread),
+        _ => None,
+    };
     let at = (name.0, name.1.as_bytes());
     let name_ttl = match caches.valid(mark) {
         true => entry.entry_ttl,
@@ -110,7 +113,7 @@ fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> 
             let ttl = caches.entry_ttl(at, Some(a.fid), again);
             // Where names around it change a directory's still rests on what is known of itself.
             let alone = ttl.is_zero() && a.is_dir();
-            if alone { caches.name_ttl(a, at, again, attr_ttl) } else { ttl }
+            if alone { caches.name_ttl(a, at, again.is_some(), attr_ttl) } else { ttl }
         }
     };
     Entry { entry_ttl: entry.entry_ttl.max(name_ttl), attr_ttl, ..entry }
@@ -134,7 +137,7 @@ fn tell(
     caches.nodes.seen(node, a);
     caches.learn(a, mark);
     if let Some((parent, name)) = name.filter(|_| caches.valid(mark)) {
-        caches.nodes.named(node, (parent, name.as_bytes()), known && how == How::Asked);
+        caches.nodes.named(node, (parent, name.as_bytes()), known && matches!(how, How::Asked(_)));
     }
     // After the note: whoever takes the lease away now finds it.
     let ttl = caches.ttl(mark);
@@ -151,7 +154,7 @@ pub fn absent(caches: &Caches, mark: Mark, (parent, name): Name) -> Result<Entry
             Duration::ZERO
         }
         // The kernel takes it with the lock held: it asks for no absent name again.
-        false => caches.entry_ttl(at, None, false),
+        false => caches.entry_ttl(at, None, None),
     };
     let ttl = caches.ttl(mark).max(leased);
     if ttl.is_zero() { Err(Errno::ENOENT) } else { Ok(Entry::negative(ttl)) }

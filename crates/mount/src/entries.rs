@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use crate::belief::ON_ITS_WAY;
+use crate::told::Told;
 
 /// Names noted over all directories (invariant 8); about 100 bytes each.
 const MAX_NAMES: usize = 200_000;
@@ -42,13 +42,13 @@ pub const TAKEN_IN: Duration = Duration::from_millis(5);
 const BELIEF: Duration = Duration::from_secs(18);
 const SHARDS: usize = 16;
 
-/// A name, and when the kernel was told it last of something it knew, without the lock of its directory.
-pub type Name = (Box<[u8]>, Option<Duration>);
+/// A name, and who was told it of something the kernel knew, which it takes in without the lock of its directory.
+pub type Name = (Box<[u8]>, Option<Told>);
 
 /// What is known of one directory. `P`: who waits before its gate.
 struct Dir<P> {
     /// Names of files, and absent ones, that the kernel may keep.
-    names: HashMap<Box<[u8]>, Option<Duration>>,
+    names: HashMap<Box<[u8]>, Option<Told>>,
     /// Names of directories, which rest on another lease ([`crate::belief`]).
     dirs: HashSet<Box<[u8]>>,
     /// Until when any of these may be kept.
@@ -206,12 +206,12 @@ impl<P> Entries<P> {
     }
 
     /// The kernel may be told a name of a file, or that there is none, to keep for this long; whether it is noted.
-    /// `again`: it may know it, and take the answer without the directory's lock. `alone`: this mount alone may change the
-    /// directory.
+    /// `again`: it may know it, and take the answer without the directory's lock, for this thread. `alone`: this mount
+    /// alone may change the directory.
     pub fn keep(
         &self,
         (dir, name): (u64, &[u8]),
-        again: bool,
+        again: Option<u32>,
         alone: bool,
         time: Duration,
     ) -> bool {
@@ -224,13 +224,16 @@ impl<P> Entries<P> {
         if rests || d.changing > 0 || d.gate.is_some() || self.names.load(SeqCst) >= MAX_NAMES {
             return false;
         }
-        let again = again.then_some(now);
+        let told = again.map(|thread| Told::new(now, thread));
         let many = d.names.len() >= MAX_OF_ONE;
         match d.names.get_mut(name) {
-            Some(noted) => *noted = (*noted).max(again),
+            Some(noted) => {
+                *noted = noted
+                    .map_or(told, |noted| told.map_or(Some(noted), |told| Some(noted.and(told))))
+            }
             None if many => return false,
             None => {
-                d.names.insert(name.into(), again);
+                d.names.insert(name.into(), told);
                 self.names.fetch_add(1, SeqCst);
             }
         }
@@ -442,6 +445,13 @@ impl<P> Entries<P> {
         }
     }
 
+    /// Whether somebody like that waits before a gate.
+    pub fn has_waiting(&self, like: impl Fn(&P) -> bool) -> bool {
+        let mut has = false;
+        self.each_gated(|_, d| has |= d.gate.iter().any(|gate| gate.waiting.iter().any(&like)));
+        has
+    }
+
     /// Nothing is kept by the kernel any more: all gates go. Who waited.
     pub fn end_all(&self) -> Vec<P> {
         let mut waited = Vec::new();
@@ -487,11 +497,6 @@ impl<P> Gate<P> {
         self.open = true;
         if self.strict { Vec::new() } else { std::mem::take(&mut self.waiting) }
     }
-}
-
-/// When the last of the names may have arrived where the kernel keeps it, if that is to come.
-pub fn arrived(names: &[Name], now: Duration) -> Option<Duration> {
-    names.iter().filter_map(|(_, again)| Some((*again)? + ON_ITS_WAY)).filter(|at| *at > now).max()
 }
 
 #[cfg(test)]

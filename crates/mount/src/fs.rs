@@ -87,7 +87,7 @@ impl PinstripeFs {
     fn find(&self, req: &Request, parent: u64, name: &OsStr) -> Result<Entry> {
         let mark = self.caches.mark();
         match self.look_up(req, &cred(req), parent, name) {
-            Ok(a) => Ok(found(&self.caches, &a, mark, (parent, name))),
+            Ok(a) => Ok(found(&self.caches, &a, mark, (parent, name), req.pid())),
             Err(proto::Errno::ENOENT) => absent(&self.caches, mark, (parent, name)),
             Err(e) => Err(name_errno(e)),
         }
@@ -399,6 +399,8 @@ impl Filesystem for PinstripeFs {
     /// umount(2) returns when this does: what was done here is durable then, as on a local file system, or servers have
     /// not answered for [`UNMOUNT_WAIT`].
     fn destroy(&self) {
+        // Who takes a lease away looks for nothing in the kernel any more: others wait for him.
+        self.caches.nodes.forget_all();
         let (client, (tell, told)) = (self.client.clone(), std::sync::mpsc::channel());
         let store = move || {
             // Whoever listened has waited long enough.

@@ -21,10 +21,11 @@ use fuse::{AttrOut, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 
 use crate::caches::Caches;
-use crate::calls::{Call, walk_shows, walks};
-use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo, arrived};
+use crate::calls::{Call, waits_elsewhere, walk_shows, walks};
+use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo};
 use crate::retries::Retries;
 use crate::tellers::Tellers;
+use crate::told::{Told, keep_on_their_way};
 
 /// How long somebody waits before he passes, or is told to begin anew, because names do not expire.
 const RESTARTS: Duration = Duration::from_millis(20);
@@ -32,8 +33,9 @@ const RESTARTS: Duration = Duration::from_millis(20);
 const INTERRUPTS: Duration = Duration::from_secs(1);
 /// How long names may take to expire while nothing of this mount's is on its way.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// After somebody waited for a name on its way to the kernel, none that may be so is kept for this long.
+/// After somebody waited longer than [`BRIEFLY`] for a name on its way to the kernel, none that may be so is kept for this long.
 const PAUSE: Duration = Duration::from_secs(20);
+const BRIEFLY: Duration = Duration::from_millis(50);
 /// How long the thread that looks after gates stays when there is none.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -73,11 +75,13 @@ pub struct Gates {
     waited: Mutex<Option<Instant>>,
 }
 
-/// Names of a directory that may still be on their way to the kernel, and when they must have arrived.
+/// Names of a directory that have expired, but some of which were on their way to the kernel.
 struct Later {
-    at: Duration,
+    since: Instant,
     dir: u64,
     names: Vec<Name>,
+    /// What may not have arrived yet.
+    left: Vec<Told>,
 }
 
 /// The thread that looks after gates.
@@ -199,12 +203,17 @@ impl Caches {
     /// Lets the names of a directory expire; for good, unless some may still be on their way to the kernel.
     fn let_expire(&self, dir: u64) {
         loop {
-            let names = self.gates.entries.take(dir);
+            let mut names = self.gates.entries.take(dir);
+            // Before they expire: what has arrived by now does so for good.
+            let mut left: Vec<Told> = names.iter().filter_map(|(_, told)| *told).collect();
+            self.keep_on_their_way(&mut left);
             self.expire(dir, &names);
-            tracing::debug!(dir, count = names.len(), "names expired");
+            tracing::debug!(dir, count = names.len(), left = left.len(), "names expired");
             self.answer(self.gates.entries.expired(dir));
-            if let Some(at) = arrived(&names, self.gates.entries.clock()) {
-                return self.gates.later.lock().push(Later { at, dir, names });
+            if !left.is_empty() {
+                names.retain(|(_, told)| told.is_some());
+                let since = Instant::now();
+                return self.gates.later.lock().push(Later { since, dir, names, left });
             }
             if self.end_gate(dir, false) {
                 return;
@@ -212,16 +221,24 @@ impl Caches {
         }
     }
 
-    /// Lets names expire once more that must have arrived by now.
+    /// Drops what has arrived where the kernel keeps it.
+    fn keep_on_their_way(&self, left: &mut Vec<Told>) {
+        let entries = &self.gates.entries;
+        // Who waits before a gate asked for it after all he was told.
+        let waits = |thread| entries.has_waiting(|asker| asker.req.pid() == thread);
+        keep_on_their_way(left, entries.clock(), |thread| waits(thread) || waits_elsewhere(thread));
+    }
+
+    /// Lets names expire once more that have arrived by now.
     fn let_expire_again(&self, later: Later) {
         self.gates.entries.again(later.dir);
         self.expire(later.dir, &later.names);
-        if !self.end_gate(later.dir, true) {
+        if !self.end_gate(later.dir, later.since.elapsed() > BRIEFLY) {
             self.let_expire(later.dir);
         }
     }
 
-    /// The gate goes, unless there is more to expire. `late`: who waited did so for names on their way.
+    /// The gate goes, unless there is more to expire. `late`: who waited did so for names that were long on their way.
     fn end_gate(&self, dir: u64, late: bool) -> bool {
         let Some(waited) = self.gates.entries.end(dir) else { return false };
         if late && !waited.is_empty() {
@@ -271,8 +288,11 @@ impl Caches {
 
     /// Looks once at all who wait.
     fn look_at_gates(self: &Arc<Caches>) {
-        let now = self.gates.entries.clock();
-        let due: Vec<Later> = self.gates.later.lock().extract_if(.., |l| l.at <= now).collect();
+        let arrived = |later: &mut Later| {
+            self.keep_on_their_way(&mut later.left);
+            later.left.is_empty()
+        };
+        let due: Vec<Later> = self.gates.later.lock().extract_if(.., arrived).collect();
         for later in due {
             let caches = Arc::clone(self);
             self.gates.threads.run(move || caches.let_expire_again(later));

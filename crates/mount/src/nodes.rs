@@ -98,12 +98,22 @@ impl Nodes {
         }
         let gone = shard.remove(&node);
         drop(shard);
-        let Some(gone) = gone else { return false };
+        gone.map(|gone| self.forgotten(gone)).is_some()
+    }
+
+    fn forgotten(&self, gone: Known) {
         gone.names.clear(&self.tally);
         if gone.special {
             self.special.fetch_sub(1, Relaxed);
         }
-        true
+    }
+
+    /// The kernel's file system has ended, which gives nothing back one by one.
+    pub fn forget_all(&self) {
+        for shard in &self.shards {
+            let all = std::mem::take(&mut *shard.lock());
+            all.into_values().for_each(|gone| self.forgotten(gone));
+        }
     }
 
     /// The kernel may be told that a name leads to a node, and may keep that; `again`: it may have asked
@@ -321,6 +331,20 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_mount_that_has_ended_the_kernel_knows_nothing() {
+        let n = Nodes::new();
+        n.told(7, FileKind::Dir);
+        n.told(9, FileKind::Fifo);
+        assert!(n.named(7, (1, b"d"), false) && n.believe(7, Duration::from_secs(9), true));
+        assert!(n.named_within(7, Duration::from_secs(9)) && n.special() == 1);
+        n.forget_all();
+        assert!(!n.named_within(7, Duration::from_secs(9)) && n.belief(7).is_none());
+        assert_eq!((n.all(), n.special()), (Vec::new(), 0));
+        assert!(n.take_names_of([1, 7].into_iter()).is_empty());
+        n.forget(7, 1);
+    }
 
     #[test]
     fn what_another_mount_removed_has_its_last_attributes_and_no_link() {

@@ -20,7 +20,7 @@ const NOTHING: Todo = Todo { drop: false, attend: false };
 
 /// As it is kept where others may change the directory, too.
 fn keep(e: &Entries<u32>, dir: u64, name: &[u8], again: bool) -> bool {
-    e.keep((dir, name), again, false, LONG)
+    e.keep((dir, name), again.then_some(1), false, LONG)
 }
 
 fn with_name() -> Entries<u32> {
@@ -217,23 +217,38 @@ fn own_changes_leave_other_names_kept_and_who_is_alone_does_not_rest() {
     assert_eq!(e.end(D), Some(vec![]));
     assert!(!e.changing(D, b"c").kept && e.changing(D, b"a").kept, "a is kept still");
     assert_eq!((done(&e, D), done(&e, D)), (NOTHING, NOTHING));
-    assert!(!keep(&e, D, b"b", false) && e.keep((D, b"b"), false, true, LONG));
+    assert!(!keep(&e, D, b"b", false) && e.keep((D, b"b"), None, true, LONG));
     e.called_back(D);
     assert_eq!(e.take(D).len(), 3);
     assert_eq!(e.end(D), Some(vec![]));
-    assert!(!e.keep((D, b"b"), false, true, LONG), "others changed it");
+    assert!(!e.keep((D, b"b"), None, true, LONG), "others changed it");
 }
 
 #[test]
-fn what_was_told_without_the_lock_may_arrive_later() {
+fn who_was_told_without_the_lock_is_noted() {
     let e = with_name();
-    assert!(keep(&e, D, b"b", true) && keep(&e, D, b"b", false));
+    let told = |thread| Told::new(e.clock(), thread);
+    assert!(e.keep((D, b"b"), Some(8), false, LONG) && keep(&e, D, b"b", false));
+    assert!(e.keep((D, b"c"), Some(8), false, LONG) && e.keep((D, b"c"), Some(9), false, LONG));
     e.called_back(D);
-    let names = e.take(D);
-    let told = names.iter().find(|(name, _)| **name == *b"b").unwrap().1.unwrap();
-    assert_eq!(arrived(&names, told), Some(told + ON_ITS_WAY));
-    assert_eq!(arrived(&names, told + ON_ITS_WAY), None);
-    assert_eq!(arrived(&names[..0], told), None);
+    let mut names = e.take(D);
+    names.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let noted = names.iter().map(|(name, told)| (&**name, *told)).collect::<Vec<_>>();
+    assert_eq!(
+        noted,
+        [(&b"a"[..], None), (b"b", Some(told(8))), (b"c", Some(told(8).and(told(9))))]
+    );
+}
+
+#[test]
+fn who_waits_is_found_whatever_gate_he_waits_before() {
+    let e = with_name();
+    assert!(keep(&e, D + 1, b"a", false) && !e.has_waiting(|_| true));
+    e.called_back(D);
+    e.called_back(D + 1);
+    assert_eq!((e.wait(D, 5), e.wait(D + 1, 6)), (None, None));
+    assert!(e.has_waiting(|who| *who == 5) && e.has_waiting(|who| *who == 6));
+    assert!(!e.has_waiting(|who| *who == 7));
 }
 
 #[test]
