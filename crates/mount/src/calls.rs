@@ -51,26 +51,44 @@ pub fn walks(thread: u32) -> Option<bool> {
 /// The kernel's function in which a thread waits for a FUSE file system, and what those that call it begin with.
 const ASKS: [&str; 2] = ["request_wait_answer", "fuse_"];
 
+/// What functions begin with in which a thread waits outside of any file system.
+const IDLES: [&str; 14] = [
+    "anon_pipe_",
+    "pipe_",
+    "do_wait",
+    "futex_",
+    "do_poll",
+    "do_select",
+    "do_epoll_wait",
+    "ep_poll",
+    "hrtimer_nanosleep",
+    "do_nanosleep",
+    "unix_stream_",
+    "sk_wait_",
+    "do_sigtimedwait",
+    "sigsuspend",
+];
+
 /// Whether a thread has ended, or is seen to wait for something else than a FUSE file system: what it was told before
-/// it has taken in. That is shown to root only.
+/// it has taken in. All that it waits in is shown to root only; who is the same user is shown the innermost function.
 pub fn waits_elsewhere(thread: u32) -> bool {
-    if !stack_shows() {
-        return false;
+    if has_ended(thread) {
+        return true;
     }
-    // Of one that runs the stack tells nothing. If it ran between two looks and waits again, it has gone on, too.
-    let waits = || match std::fs::read_to_string(format!("/proc/{thread}/stat")) {
-        Ok(stat) => in_wait(&stat),
-        Err(e) => (e.kind() == std::io::ErrorKind::NotFound).then_some(true),
+    let shown = |what: &str| std::fs::read_to_string(format!("/proc/{thread}/{what}")).ok();
+    // Of one that runs the rest tells nothing. If it ran between two looks and waits again, it has gone on, too.
+    let waits = || shown("stat").is_some_and(|stat| in_wait(&stat));
+    let elsewhere = || match stack_shows() {
+        true => shown("stack").is_some_and(|stack| asks(&stack) == Some(false)),
+        false => shown("wchan").is_some_and(|innermost| begins(&innermost, &IDLES)),
     };
-    match waits() {
-        None => false,
-        Some(true) => true,
-        Some(false) => {
-            let stack = std::fs::read_to_string(format!("/proc/{thread}/stack"));
-            let elsewhere = stack.is_ok_and(|stack| asks(&stack) == Some(false));
-            elsewhere && waits().is_some()
-        }
-    }
+    waits() && elsewhere() && waits()
+}
+
+fn has_ended(thread: u32) -> bool {
+    // Whoever it belongs to: it is asked whether it is there, and nothing is shown of it.
+    let thread = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
+    thread.is_some_and(|id| rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH))
 }
 
 /// Whether the stacks of others are shown.
@@ -81,14 +99,11 @@ fn stack_shows() -> bool {
     })
 }
 
-/// Of what /proc/TID/stat shows: whether a thread that does not run has ended.
-fn in_wait(stat: &str) -> Option<bool> {
+/// Of what /proc/TID/stat shows: whether a thread does not run, and waits to.
+fn in_wait(stat: &str) -> bool {
     // The name before it may hold anything.
-    match stat.rsplit_once(") ")?.1.chars().next()? {
-        'Z' | 'X' => Some(true),
-        'S' | 'D' | 'T' | 't' | 'I' => Some(false),
-        _ => None,
-    }
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('S' | 'D' | 'T' | 't' | 'I'))
 }
 
 /// Whether who has this stack may ask a FUSE file system for something. None: not all of it is shown.
@@ -212,11 +227,14 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!Call::of(id).unwrap().changes_names());
-        // Only root is shown where it waits.
-        assert_eq!(waits_elsewhere(id), stack_shows());
+        let shown = std::fs::read_to_string(format!("/proc/{id}/wchan")).unwrap_or_default();
+        assert!(begins(&shown, &IDLES) || matches!(&*shown, "" | "0"), "{shown}");
+        if stack_shows() {
+            assert!(waits_elsewhere(id));
+        }
         drop(to);
         assert_eq!(thread.join().unwrap(), 0);
-        while stack_shows() && !waits_elsewhere(id) {
+        while !waits_elsewhere(id) {
             assert!(std::time::Instant::now() < until, "it has ended");
             std::thread::yield_now();
         }
@@ -228,11 +246,8 @@ mod tests {
         let me: u32 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();
         assert!(!waits_elsewhere(me));
         let stat = |state: char| format!("12 (a) R (b) {state} 1 1 1 0 -1 4194304 1");
-        assert_eq!(in_wait(&stat('R')), None);
-        assert_eq!(in_wait(&stat('S')), Some(false));
-        assert_eq!(in_wait(&stat('D')), Some(false));
-        assert_eq!(in_wait(&stat('Z')), Some(true));
-        assert_eq!(in_wait(""), None);
+        assert!(in_wait(&stat('S')) && in_wait(&stat('D')));
+        assert!(!in_wait(&stat('R')) && !in_wait("") && !has_ended(me));
         let stack = |names: &[&str]| {
             names.iter().map(|name| format!("[<0>] {name}+0x1/0x2\n")).collect::<String>()
         };

@@ -20,7 +20,6 @@ use crate::holds::{OpenDirs, What};
 use crate::keeps::LISTED_ALONE;
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
-use crate::prompt::are_whole;
 use crate::retries::Retries;
 use crate::unheard::Doubt;
 
@@ -282,10 +281,10 @@ impl Filesystem for PinstripeFs {
     }
 
     fn read(&self, _req: &Request, nodeid: u64, read: ReadIn, reply: Reply<Data>) {
-        let drops = read.lock_owner.is_none() && {
-            self.pages.read();
-            self.keeps_pages(nodeid, read.fh)
-        };
+        let bytes = (read.offset, read.offset.saturating_add(read.size.into()));
+        let keeps = read.lock_owner.is_none();
+        let _under_way = keeps.then(|| self.pages.under_way.read(nodeid, bytes));
+        let drops = keeps && self.keeps_pages(nodeid, read.fh);
         self.read_file(nodeid, read, reply);
         if drops {
             self.pages.discard(nodeid);
@@ -307,12 +306,12 @@ impl Filesystem for PinstripeFs {
         let past = !from_cache && !self.is_kept(fh);
         let (asked, length) = (w.offset, data.len() as u64);
         let shown = holds && !from_cache && !alone && !self.caches.keeps_unleased();
-        let hidden = if shown { self.hide_written(nodeid, asked, length) } else { None };
+        let until = |n: u64| (asked, asked.saturating_add(n));
+        let hidden = shown.then(|| self.hide_written(nodeid, until(length)));
         let done = self.write_file(req, w, data);
         let alone = alone && self.client.is_alone_with(fid);
-        let still = || hidden.is_some_and(|reads| reads == self.pages.reads());
-        let gone = |n| still() || self.caches.drop_written(nodeid, asked, n);
-        let left = |n| past || from_cache || !gone(n) || !are_whole(asked, n);
+        let gone = |n| self.hides_written(nodeid, until(n), hidden.as_ref());
+        let left = |n| past || from_cache || !gone(n);
         let drops = !alone && self.leaves_pages(nodeid, fh, from_cache);
         let drops = drops && done.as_ref().map_or(true, |(n, _)| left(u64::from(*n)));
         match done {
@@ -330,7 +329,7 @@ impl Filesystem for PinstripeFs {
                 self.tell(reply, done.map(|(n, _)| n), || Doubt::node(nodeid));
             }
         }
-        drop(writing);
+        drop((hidden, writing));
         if drops {
             self.pages.discard(nodeid);
         }

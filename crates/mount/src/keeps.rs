@@ -8,6 +8,8 @@ use proto::Fid;
 
 use crate::caches::Mark;
 use crate::fs::PinstripeFs;
+use crate::prompt::{are_whole, around};
+use crate::under_way::Writing;
 
 /// The number of directories that were opened while this mount was alone; others have 0.
 pub(crate) const LISTED_ALONE: u64 = 1;
@@ -16,6 +18,12 @@ const WATCH_TRIES: u32 = 40;
 /// Pause after the second try; it doubles up to the other.
 const WATCH_PAUSE: Duration = Duration::from_micros(20);
 const WATCH_PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// A write whose whole pages the kernel did not show when it began, if they could be dropped.
+pub(crate) struct Hidden<'a> {
+    under_way: Writing<'a>,
+    dropped: bool,
+}
 
 impl PinstripeFs {
     /// Whether read(2) through an open file comes from the kernel's pages, because it was opened while this mount was
@@ -46,11 +54,26 @@ impl PinstripeFs {
     }
 
     /// A write among others begins, through an open file of before they came: whole pages of it the kernel shows already, and
-    /// would when another mount has written over them. If they could be dropped, how many reads there were before: unless
-    /// there are more when the write has ended, the kernel has none of these pages.
-    pub(crate) fn hide_written(&self, node: u64, offset: u64, length: u64) -> Option<u64> {
-        let reads = self.pages.reads();
-        self.caches.drop_written(node, offset, length).then_some(reads)
+    /// would when another mount has written over them.
+    pub(crate) fn hide_written(&self, node: u64, bytes: (u64, u64)) -> Hidden<'_> {
+        // Before they are dropped: who reads them after that is met.
+        let under_way = self.pages.under_way.write(node, around(bytes));
+        let dropped = self.caches.drop_written(node, bytes);
+        Hidden { under_way, dropped }
+    }
+
+    /// These bytes were written: whether the kernel shows no page of them any more. `hidden`: as it began.
+    pub(crate) fn hides_written(
+        &self,
+        node: u64,
+        bytes: (u64, u64),
+        hidden: Option<&Hidden<'_>>,
+    ) -> bool {
+        let met = |bytes| hidden.is_some_and(|hidden| hidden.under_way.met(bytes));
+        let still = hidden.is_some_and(|hidden| hidden.dropped) && !met(bytes);
+        // Who read what was there before must not show it once this is answered.
+        self.caches.drop_edges(node, bytes, met);
+        (still || self.caches.drop_written(node, bytes)) && are_whole(bytes)
     }
 
     /// A write among others has ended, which nothing vouched for all the time: whether it leaves pages that are to be

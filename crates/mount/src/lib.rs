@@ -6,7 +6,7 @@
 //! cached names cannot be walked without them. Never knows: wire formats, servers, objects.
 //!
 //! Rooms: `caches` (what the kernel may keep, and for how long), `belief` (its attributes under leases), `consistency` (where less is asked for), `nodes` (what it was told of), `names` (by which names, and how these are taken back), `rest` (when a name may be kept among others), `below` (what is mounted below), `entries` and `gates` (names of files, and who waits while they are taken back; `told`: what is on its way to the kernel),
-//! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again; `calls` tells whether it is the same system call), `reopen` (what is looked up again before it is opened), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
+//! `handles` (open files), `holds` (what is removed while in use), `pages` (what is mapped while others write it), `under_way` (what is read and written of the kernel's pages at the same time), `ends` and `sizes` (what grows while others write it), `tellers` (who waits for the kernel), `retries` (what a lost race looks up again; `calls` tells whether it is the same system call), `reopen` (what is looked up again before it is opened), `unheard` (answers nobody waits for any more), `fs` (the requests, with `files`, `dirs`, `xattrs`, `locks`), `convert`.
 
 mod belief;
 mod below;
@@ -34,6 +34,7 @@ mod retries;
 mod sizes;
 mod tellers;
 mod told;
+mod under_way;
 mod unheard;
 mod xattrs;
 

@@ -16,7 +16,6 @@
 //! pass. Never does: let a handler wait for the kernel; the answer to fsync(2) is sent by the thread here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
@@ -25,6 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::ends::Ends;
+use crate::under_way::UnderWay;
 
 /// How long doubtful pages are shown at most before they are dropped.
 const LAG: Duration = Duration::from_millis(100);
@@ -83,8 +83,8 @@ pub struct Pages {
     dropped: Condvar,
     /// For who reads one that is called back.
     passed: Condvar,
-    /// Reads of pages that the kernel keeps, so far.
-    reads: AtomicU64,
+    /// What the kernel reads and writes of them just now.
+    pub under_way: UnderWay,
 }
 
 /// A write that holds pages of the kernel until it is told; ends when dropped.
@@ -121,16 +121,6 @@ impl Pages {
         if first {
             self.noted.notify_one();
         }
-    }
-
-    /// The kernel reads pages to keep them; to be called before they are looked at.
-    pub fn read(&self) {
-        self.reads.fetch_add(1, SeqCst);
-    }
-
-    /// How often it has, of whatever files.
-    pub fn reads(&self) -> u64 {
-        self.reads.load(SeqCst)
     }
 
     /// The kernel reads a page of a node to keep it, and a lease may vouch for it. To be called before that is

@@ -185,11 +185,11 @@ pub fn written(kept: &Kept, other: &Path, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Others on this mount look while whole pages are written that are kept, and a part of one: whole ones are seen as soon as that
-/// has returned.
+/// Others on this mount look while whole pages are written that are kept, and a part of one: all is seen as soon as that has
+/// returned.
 pub fn looked_at(kept: &Kept, rounds: u64) -> Result<()> {
     for (path, read, write) in &kept.files {
-        let (ended, pages) = (AtomicBool::new(false), [MORE, MORE + PAGE]);
+        let (ended, pages) = (AtomicBool::new(false), [MORE, MORE + PAGE, MORE + 2 * PAGE]);
         let look = || -> Result<()> {
             while !ended.load(SeqCst) {
                 pages.iter().try_for_each(|at| number(read, *at).map(drop))?;
