@@ -91,10 +91,16 @@ impl Caches {
 
     /// How long the name of a directory may be kept by the kernel, whose attributes are given this time: the lease on
     /// them stands for where it is, too. `again`: as in [`crate::nodes::Nodes::named`].
-    pub fn name_ttl(&self, a: &Attr, name: (u64, &[u8]), again: bool, attr: Duration) -> Duration {
+    pub fn name_ttl(
+        &self,
+        a: &Attr,
+        name: (u64, &[u8]),
+        again: Option<u32>,
+        attr: Duration,
+    ) -> Duration {
         let node = self.node(a.fid);
-        let kept = || !matches!(name.1, b"." | b"..") && self.keeps_leased_names(again);
-        if attr.is_zero() || !a.is_dir() || !kept() || !self.nodes.may_keep(node, again) {
+        let kept = || !matches!(name.1, b"." | b"..") && self.keeps_leased_names(again.is_some());
+        if attr.is_zero() || !a.is_dir() || !kept() || !self.nodes.may_keep(node, again.is_some()) {
             return Duration::ZERO;
         }
         let noted = self.nodes.named(node, name, again);

@@ -95,7 +95,9 @@ impl Caches {
     /// From now on the kernel, which speaks this minor version, can be told; `device`: the mount's.
     pub fn attach(&self, notifier: Notifier, minor: u32, device: Device) {
         self.times_names.store(belief::by_name(minor), Relaxed);
-        let expiry = Expiry::new(notifier.clone(), device, minor);
+        let me = self.me.clone();
+        let gone_on = move |thread| me.upgrade().is_none_or(|c| c.gates.has_gone_on(thread));
+        let expiry = Expiry::new(notifier.clone(), device, minor, gone_on);
         let _ = self.expiry.set(Arc::new(expiry));
         // Set once per mount; a second one would be a second mount of the same caches.
         let _ = self.notifier.set(notifier);

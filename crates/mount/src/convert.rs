@@ -87,6 +87,16 @@ enum How {
     Locked,
 }
 
+impl How {
+    /// The thread for which a name that the kernel knows goes there without the lock; `known`: the node.
+    fn again(self, known: bool) -> Option<u32> {
+        match self {
+            How::Asked(thread) if known => Some(thread),
+            _ => None,
+        }
+    }
+}
+
 /// A node whose name was looked up, by this thread; the kernel now knows it once more.
 pub fn found(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, thread: u32) -> Entry {
     named(caches, a, mark, name, How::Asked(thread))
@@ -100,10 +110,7 @@ pub fn listed(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name) -> Entry
 fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> Entry {
     let (entry, known) = tell(caches, a, mark, Some(name), how);
     let attr_ttl = caches.attr_ttl(a, Asked::ByName, mark);
-    let again = match how {
-        How::Asked(thread) if known => Some(thread),
-        _ => None,
-    };
+    let again = how.again(known);
     let at = (name.0, name.1.as_bytes());
     let name_ttl = match caches.valid(mark) {
         true => entry.entry_ttl,
@@ -113,7 +120,7 @@ fn named(caches: &Caches, a: &proto::Attr, mark: Mark, name: Name, how: How) -> 
             let ttl = caches.entry_ttl(at, Some(a.fid), again);
             // Where names around it change a directory's still rests on what is known of itself.
             let alone = ttl.is_zero() && a.is_dir();
-            if alone { caches.name_ttl(a, at, again.is_some(), attr_ttl) } else { ttl }
+            if alone { caches.name_ttl(a, at, again, attr_ttl) } else { ttl }
         }
     };
     Entry { entry_ttl: entry.entry_ttl.max(name_ttl), attr_ttl, ..entry }
@@ -137,7 +144,7 @@ fn tell(
     caches.nodes.seen(node, a);
     caches.learn(a, mark);
     if let Some((parent, name)) = name.filter(|_| caches.valid(mark)) {
-        caches.nodes.named(node, (parent, name.as_bytes()), known && matches!(how, How::Asked(_)));
+        caches.nodes.named(node, (parent, name.as_bytes()), how.again(known));
     }
     // After the note: whoever takes the lease away now finds it.
     let ttl = caches.ttl(mark);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use crate::told::Told;
+use crate::told::{Told, both};
 
 /// Names noted over all directories (invariant 8); about 100 bytes each.
 const MAX_NAMES: usize = 200_000;
@@ -227,10 +227,7 @@ impl<P> Entries<P> {
         let told = again.map(|thread| Told::new(now, thread));
         let many = d.names.len() >= MAX_OF_ONE;
         match d.names.get_mut(name) {
-            Some(noted) => {
-                *noted = noted
-                    .map_or(told, |noted| told.map_or(Some(noted), |told| Some(noted.and(told))))
-            }
+            Some(noted) => *noted = both(*noted, told),
             None if many => return false,
             None => {
                 d.names.insert(name.into(), told);

@@ -111,6 +111,13 @@ impl Drop for Changing<'_> {
 }
 
 impl Gates {
+    /// Whether a thread has taken in all that it was told before.
+    pub fn has_gone_on(&self, thread: u32) -> bool {
+        // Who waits before a gate asked for that after all he was told.
+        let waits = || self.entries.has_waiting(|asker| asker.req.pid() == thread);
+        waits() || waits_elsewhere(thread)
+    }
+
     /// Whether names of files may be kept that the kernel may know, and takes without their directory's lock.
     pub fn keeps_again(&self) -> bool {
         self.waited.lock().is_none_or(|at| at.elapsed() > PAUSE)
@@ -223,10 +230,8 @@ impl Caches {
 
     /// Drops what has arrived where the kernel keeps it.
     fn keep_on_their_way(&self, left: &mut Vec<Told>) {
-        let entries = &self.gates.entries;
-        // Who waits before a gate asked for it after all he was told.
-        let waits = |thread| entries.has_waiting(|asker| asker.req.pid() == thread);
-        keep_on_their_way(left, entries.clock(), |thread| waits(thread) || waits_elsewhere(thread));
+        let now = self.gates.entries.clock();
+        keep_on_their_way(left, now, &|thread| self.gates.has_gone_on(thread));
     }
 
     /// Lets names expire once more that have arrived by now.

@@ -11,7 +11,7 @@
 //! Order: a name is noted, then the lease is looked at, then the kernel is told; who takes the lease away does so
 //! before it takes the names. The kernel takes names that it did not know under the directory's lock:
 //! what expires then is there. What it asked of a name that it knows it takes without: those expire
-//! once more when that answer must have come. Who renames takes the time along, under the locks
+//! once more when that answer has come ([`crate::told`]). Who renames takes the time along, under the locks
 //! of both directories: the new name is noted before that, and expires after the old one.
 //! Never does: wait for the kernel on a thread that serves requests.
 
@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use fuse::Notifier;
 use parking_lot::{Condvar, Mutex};
 
-use crate::belief::ON_ITS_WAY;
 use crate::below::{self, Device};
 use crate::nodes::Nodes;
+use crate::told::{Told, both, keep_on_their_way};
 
 /// Memory for names, bytes; of more it is only known that they are missing (invariant 8).
 const MAX_BYTES: usize = 64 << 20;
@@ -47,7 +47,9 @@ const BRIEFLY: Duration = Duration::from_millis(200);
 /// After names that were called back did not expire in time, none are kept among others for this long: a new epoch
 /// must stay rare.
 const CALM: Duration = Duration::from_secs(600);
-/// After somebody waited for a name that was told again, none is kept that is for this long: who changes a thousand
+/// How often it is looked whether names have arrived.
+const LOOK: Duration = Duration::from_millis(2);
+/// After somebody waited longer than [`BRIEFLY`] for a name that was told again, none is kept that is for this long: who changes a thousand
 /// directories must not wait a thousand times.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -60,8 +62,8 @@ const HAS_EPOCHS: u32 = 44;
 pub struct Name {
     parent: u64,
     name: Box<[u8]>,
-    /// When it was told last of a node that the kernel knew; since the start of [`Nodes`].
-    again: Option<Duration>,
+    /// Who was told it of a node that the kernel knew; times are since the start of [`Nodes`].
+    again: Option<Told>,
 }
 
 /// What is noted of all nodes together.
@@ -163,10 +165,10 @@ impl Names {
         &mut self,
         tally: &Tally,
         (parent, name): (u64, &[u8]),
-        again: Option<Duration>,
+        again: Option<Told>,
     ) -> Added {
         if let Some(at) = self.find(parent, name) {
-            self.list[at].again = self.list[at].again.max(again);
+            self.list[at].again = both(self.list[at].again, again);
             return Added::Known;
         }
         if self.list.len() >= MAX_LINKS {
@@ -184,12 +186,8 @@ impl Names {
         Added::New
     }
 
-    /// A name does not lead to the node any more; when it was told again, if it was noted.
-    pub fn remove(
-        &mut self,
-        tally: &Tally,
-        (parent, name): (u64, &[u8]),
-    ) -> Option<Option<Duration>> {
+    /// A name does not lead to the node any more; who was told it again, if it was noted.
+    pub fn remove(&mut self, tally: &Tally, (parent, name): (u64, &[u8])) -> Option<Option<Told>> {
         let gone = self.list.swap_remove(self.find(parent, name)?);
         tally.free(&gone.name);
         Some(gone.again)
@@ -243,7 +241,7 @@ impl Names {
 
 /// For how long some of the names may still be on their way to the kernel.
 fn on_their_way(names: &[Name], now: Duration) -> Option<Duration> {
-    names.iter().filter_map(|n| (n.again? + ON_ITS_WAY).checked_sub(now)).max()
+    names.iter().filter_map(|name| name.again?.left(now)).max()
 }
 
 /// Names on their way out.
@@ -251,6 +249,7 @@ struct Expiring {
     nodes: Arc<Nodes>,
     notifier: Notifier,
     names: Vec<Name>,
+    has_gone_on: Arc<GoneOn>,
     /// Nobody waits any more.
     given_up: Arc<AtomicBool>,
 }
@@ -258,15 +257,25 @@ struct Expiring {
 impl Expiring {
     /// Whether all have expired for good.
     fn all(&self) -> bool {
-        let now = self.nodes.clock();
-        let left = on_their_way(&self.names, now);
+        // Before they expire: what has arrived by now does so for good.
+        let mut left: Vec<Told> = self.names.iter().filter_map(|name| name.again).collect();
+        self.keep_on_their_way(&mut left);
         if !self.names.iter().all(|name| self.one(name)) || !self.those_moved() {
             return false;
         }
-        let Some(left) = left else { return true };
-        std::thread::sleep((now + left).saturating_sub(self.nodes.clock()));
-        let again = |n: &&Name| n.again.is_some_and(|again| again + ON_ITS_WAY >= now);
-        self.names.iter().filter(again).all(|name| self.one(name)) && self.those_moved()
+        if left.is_empty() {
+            return true;
+        }
+        while !left.is_empty() && !self.given_up.load(Relaxed) {
+            std::thread::sleep(LOOK);
+            self.keep_on_their_way(&mut left);
+        }
+        let mut again = self.names.iter().filter(|name| name.again.is_some());
+        again.all(|name| self.one(name)) && self.those_moved()
+    }
+
+    fn keep_on_their_way(&self, left: &mut Vec<Told>) {
+        keep_on_their_way(left, self.nodes.clock(), &*self.has_gone_on);
     }
 
     /// What was renamed meanwhile; what is renamed while its new name expires comes again.
@@ -294,9 +303,13 @@ impl Expiring {
     }
 }
 
+/// Whether a thread does something else than what it was told a name for.
+pub type GoneOn = dyn Fn(u32) -> bool + Send + Sync;
+
 /// Who lets the kernel's names expire: one thread at a time.
 pub struct Expiry {
     notifier: Notifier,
+    has_gone_on: Arc<GoneOn>,
     device: Device,
     epochs: bool,
     expires: bool,
@@ -340,11 +353,17 @@ impl Drop for Taken {
 
 impl Expiry {
     /// Of a mount of this device number, whose kernel speaks this minor version of the protocol.
-    pub fn new(notifier: Notifier, device: Device, minor: u32) -> Expiry {
+    pub fn new(
+        notifier: Notifier,
+        device: Device,
+        minor: u32,
+        has_gone_on: impl Fn(u32) -> bool + Send + Sync + 'static,
+    ) -> Expiry {
+        let has_gone_on = Arc::new(has_gone_on);
         let (epochs, expires) = (minor >= HAS_EPOCHS, minor >= LETS_EXPIRE);
         let (turn, busy, looks) = (Mutex::new(()), Arc::default(), Arc::default());
         let (shaken, waited) = (Mutex::default(), Mutex::default());
-        Expiry { notifier, device, epochs, expires, turn, busy, looks, shaken, waited }
+        Expiry { notifier, has_gone_on, device, epochs, expires, turn, busy, looks, shaken, waited }
     }
 
     /// The kernel believes none of its names any more when this returns.
@@ -373,11 +392,12 @@ impl Expiry {
         let _turn = self.turn.lock();
         let names = nodes.take_names_of(to);
         let (count, begun) = (names.len(), Instant::now());
-        if on_their_way(&names, nodes.clock()).is_some() {
-            *self.waited.lock() = Some(begun);
-        }
+        let told_again = on_their_way(&names, nodes.clock()).is_some();
         let expired = self.expire_some(nodes, names);
         nodes.tally.end();
+        if told_again && begun.elapsed() > BRIEFLY {
+            *self.waited.lock() = Some(Instant::now());
+        }
         if count > 0 {
             tracing::debug!(count, took = ?begun.elapsed(), ok = expired.is_ok(), "names were called back");
         }
@@ -433,7 +453,8 @@ impl Expiry {
         let place = self.place()?;
         let given_up = Arc::<AtomicBool>::default();
         let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
-        let expiring = Expiring { nodes, notifier, names, given_up: given_up.clone() };
+        let (has_gone_on, gives_up) = (Arc::clone(&self.has_gone_on), given_up.clone());
+        let expiring = Expiring { nodes, notifier, names, has_gone_on, given_up: gives_up };
         let (say, hear) = channel();
         let run = move || {
             let _place = place;

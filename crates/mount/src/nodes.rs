@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap as HashMap;
 
 use crate::names::{Added, Name, Names, Tally};
 use crate::rest::Rest;
+use crate::told::Told;
 
 const SHARDS: usize = 64;
 /// What is kept of one node.
@@ -117,9 +118,9 @@ impl Nodes {
     }
 
     /// The kernel may be told that a name leads to a node, and may keep that; `again`: it may have asked
-    /// about a name that it knows. Whether it is noted.
-    pub fn named(&self, node: u64, name: (u64, &[u8]), again: bool) -> bool {
-        let again = again.then(|| self.clock());
+    /// about a name that it knows, for this thread. Whether it is noted.
+    pub fn named(&self, node: u64, name: (u64, &[u8]), again: Option<u32>) -> bool {
+        let again = again.map(|thread| Told::new(self.clock(), thread));
         let mut shard = self.shard(node).lock();
         // Who tells of it has counted it.
         let added = shard.get_mut(&node).map(|k| k.names.add(&self.tally, name, again));
@@ -337,7 +338,7 @@ mod tests {
         let n = Nodes::new();
         n.told(7, FileKind::Dir);
         n.told(9, FileKind::Fifo);
-        assert!(n.named(7, (1, b"d"), false) && n.believe(7, Duration::from_secs(9), true));
+        assert!(n.named(7, (1, b"d"), None) && n.believe(7, Duration::from_secs(9), true));
         assert!(n.named_within(7, Duration::from_secs(9)) && n.special() == 1);
         n.forget_all();
         assert!(!n.named_within(7, Duration::from_secs(9)) && n.belief(7).is_none());
@@ -447,15 +448,15 @@ mod tests {
         let n = Nodes::new();
         assert!(!n.told(7, FileKind::File) && n.told(7, FileKind::File));
         n.absent((1, b"a"));
-        n.named(7, (1, b"a"), false);
-        n.named(7, (1, b"b"), false);
-        n.named(8, (1, b"untold"), false);
+        n.named(7, (1, b"a"), None);
+        n.named(7, (1, b"b"), None);
+        n.named(8, (1, b"untold"), None);
         n.moved(7, (1, b"a"), (1, b"c"));
         n.moved(7, (1, b"absent"), (1, b"d"));
         n.unnamed(7, (1, b"b"));
         assert_eq!(taken(&n), 1, "the kernel has it by one name");
         assert_eq!(taken(&n), 0);
-        n.named(7, (1, b"a"), false);
+        n.named(7, (1, b"a"), None);
         n.absent((1, b"x"));
         n.forget(7, 2);
         assert_eq!(taken(&n), 1, "the absent one");
@@ -470,7 +471,7 @@ mod tests {
         for node in [7, 8] {
             n.told(node, FileKind::Dir);
             assert!(n.may_keep(node, false) && !n.may_keep(node, true));
-            assert!(n.named(node, (1, b"d"), false));
+            assert!(n.named(node, (1, b"d"), None));
         }
         assert_eq!(n.names_of([7, 8, 9].into_iter()).len(), 2);
         assert_eq!(n.take_names_of([7, 9].into_iter()).len(), 1);
@@ -484,11 +485,11 @@ mod tests {
     fn what_moves_after_it_was_taken_is_found_by_who_took_it() {
         let n = Nodes::new();
         n.told(7, FileKind::File);
-        n.named(7, (1, b"a"), false);
+        n.named(7, (1, b"a"), None);
         assert_eq!(taken(&n), 1);
         n.moved(7, (1, b"a"), (1, b"b"));
         assert_eq!(n.tally.count_moved(), 1);
-        n.named(7, (1, b"c"), false);
+        n.named(7, (1, b"c"), None);
         n.moved(7, (1, b"c"), (1, b"d"));
         assert_eq!((n.tally.count_moved(), taken(&n)), (1, 1), "told since, and noted as such");
     }

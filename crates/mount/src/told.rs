@@ -37,7 +37,7 @@ impl Told {
 
     /// Told before, and now.
     pub fn and(self, now: Told) -> Told {
-        if self.at + ON_ITS_WAY <= now.at {
+        if self.left(now.at).is_none() {
             return now;
         }
         let mut both = Told { at: self.at.max(now.at), others: self.others || now.others, ..self };
@@ -53,9 +53,14 @@ impl Told {
         both
     }
 
+    /// For how long it may still be on its way.
+    pub fn left(self, now: Duration) -> Option<Duration> {
+        (self.at + ON_ITS_WAY).checked_sub(now).filter(|left| !left.is_zero())
+    }
+
     /// Whether it may not have arrived yet. From now on those who have gone on are not asked for.
     fn is_on_its_way(&mut self, now: Duration, seen: &mut Seen) -> bool {
-        if self.at + ON_ITS_WAY <= now {
+        if self.left(now).is_none() {
             return false;
         }
         for thread in self.threads.iter_mut().filter(|thread| **thread != 0) {
@@ -64,6 +69,14 @@ impl Told {
             }
         }
         self.others || self.threads != [0; THREADS]
+    }
+}
+
+/// What was told before, if anything, and now.
+pub fn both(before: Option<Told>, now: Option<Told>) -> Option<Told> {
+    match (before, now) {
+        (Some(before), Some(now)) => Some(before.and(now)),
+        _ => before.or(now),
     }
 }
 
@@ -83,8 +96,8 @@ impl Seen<'_> {
 }
 
 /// Drops those that have arrived. `has_gone_on`: whether a thread does something else than what it was told for.
-pub fn keep_on_their_way(names: &mut Vec<Told>, now: Duration, has_gone_on: impl Fn(u32) -> bool) {
-    let mut seen = Seen { threads: HashMap::default(), look: &has_gone_on };
+pub fn keep_on_their_way(names: &mut Vec<Told>, now: Duration, has_gone_on: &dyn Fn(u32) -> bool) {
+    let mut seen = Seen { threads: HashMap::default(), look: has_gone_on };
     names.retain_mut(|told| told.is_on_its_way(now, &mut seen));
 }
 
@@ -98,7 +111,7 @@ mod tests {
 
     fn left(told: &[Told], now: Duration, gone_on: &[u32]) -> Vec<Told> {
         let mut names = told.to_vec();
-        keep_on_their_way(&mut names, now, |thread| gone_on.contains(&thread));
+        keep_on_their_way(&mut names, now, &|thread| gone_on.contains(&thread));
         names
     }
 
@@ -117,8 +130,8 @@ mod tests {
     #[test]
     fn who_has_gone_on_once_may_be_told_something_else_meanwhile() {
         let mut names = vec![Told::new(NOW, 7).and(Told::new(NOW, 8))];
-        keep_on_their_way(&mut names, NOW, |thread| thread == 7);
-        keep_on_their_way(&mut names, NOW, |thread| thread == 8);
+        keep_on_their_way(&mut names, NOW, &|thread| thread == 7);
+        keep_on_their_way(&mut names, NOW, &|thread| thread == 8);
         assert_eq!(names, []);
     }
 
@@ -148,7 +161,7 @@ mod tests {
     fn each_thread_is_looked_at_once_and_of_many_only_some() {
         let looks = Cell::new(0);
         let mut names: Vec<Told> = (1..=1000).map(|n| Told::new(NOW, 1 + n % 500)).collect();
-        keep_on_their_way(&mut names, NOW, |_| {
+        keep_on_their_way(&mut names, NOW, &|_| {
             looks.set(looks.get() + 1);
             true
         });

@@ -12,15 +12,16 @@ fn taken(names: &mut Names, tally: &Tally) -> Vec<(u64, String)> {
 #[test]
 fn names_are_noted_once_and_taken_once() {
     let (mut names, tally) = (Names::default(), Tally::default());
+    let told = Some(Told::new(Duration::from_secs(1), 7));
     assert_eq!(names.add(&tally, (1, b"a"), None), Added::New);
-    assert_eq!(names.add(&tally, (1, b"a"), Some(Duration::from_secs(1))), Added::Known);
+    assert_eq!(names.add(&tally, (1, b"a"), told), Added::Known);
     assert_eq!(names.add(&tally, (2, b"a"), None), Added::New);
     assert_eq!(names.add(&tally, (1, b"b"), None), Added::New);
     names.add_absent(&tally, b"x");
     names.add_absent(&tally, b"x");
     names.add_absent(&tally, b"y");
     names.remove_absent(&tally, b"y");
-    assert_eq!(names.remove(&tally, (1, b"a")), Some(Some(Duration::from_secs(1))));
+    assert_eq!(names.remove(&tally, (1, b"a")), Some(told));
     assert_eq!(names.remove(&tally, (1, b"a")), None);
     let wanted = [(1, "b".to_string()), (2, "a".into()), (7, "x".into())];
     assert_eq!(taken(&mut names, &tally), wanted);
