@@ -14,6 +14,7 @@ mod down;
 pub mod failure;
 mod format;
 mod fsck;
+mod helper;
 pub mod host;
 pub mod keyfile;
 pub mod label;

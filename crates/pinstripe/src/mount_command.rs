@@ -35,7 +35,9 @@ pub fn run(args: MountArgs, common: &Common, config: &Config) -> Outcome<()> {
             // What it says is in the error.
             let _ = std::fs::remove_file(&log);
         })?;
-        crate::out::text(&text);
+        if !args.quiet {
+            crate::out::text(&text);
+        }
         return Ok(());
     }
     if common.daemon_child {

@@ -8,12 +8,16 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, Common, Verbosity};
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::helper::{self, Asked};
 use crate::logging::{self, LogFilter};
 use crate::{detach, down, format, fsck, lfs, man, mount_command, out, params, server, status, up};
 
 /// Runs the program with these arguments (the first is its name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
+    if helper::is_called(&args) {
+        return for_mount(&args);
+    }
     let args = as_lfs(args);
     let is_lfs = args.get(1).is_some_and(|a| a == "lfs");
     let cli = match Cli::try_parse_from(args) {
@@ -24,17 +28,41 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(code).unwrap_or(2));
         }
     };
-    let common = cli.common.clone();
-    match dispatch(cli) {
+    match carry_out(cli, is_lfs) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            if common.daemon_child {
-                detach::failed(&e);
-            }
-            report(&e, common.json, is_lfs);
-            ExitCode::from(e.code)
-        }
+        Err(code) => ExitCode::from(code),
     }
+}
+
+fn carry_out(cli: Cli, is_lfs: bool) -> Result<(), u8> {
+    let common = cli.common.clone();
+    dispatch(cli).map_err(|e| {
+        if common.daemon_child {
+            detach::failed(&e);
+        }
+        report(&e, common.json, is_lfs);
+        e.code
+    })
+}
+
+/// Called by mount(8).
+fn for_mount(args: &[OsString]) -> ExitCode {
+    let name = args.first().cloned().unwrap_or_default();
+    let done = match Asked::read(args).and_then(|asked| asked.command(&name)) {
+        Ok(None) => Ok(()),
+        Ok(Some(args)) => match Cli::try_parse_from(args) {
+            Ok(cli) => carry_out(cli, false),
+            Err(e) => {
+                let _ = e.print();
+                Err(USAGE)
+            }
+        },
+        Err(e) => {
+            report(&e, false, false);
+            Err(e.code)
+        }
+    };
+    done.map_or_else(|code| ExitCode::from(helper::code(code)), |()| ExitCode::SUCCESS)
 }
 
 /// Called by the name `lfs`, the program is `pinstripe lfs`.

@@ -135,6 +135,9 @@ pub struct MountArgs {
     /// Seconds to wait for the servers [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub wait: Option<u64>,
+    /// Say nothing when it is mounted
+    #[arg(short, long)]
+    pub quiet: bool,
     #[command(flatten)]
     pub log: Verbosity,
 }

@@ -318,6 +318,42 @@ fn separate_clients_share_the_files_of_separate_servers() {
     assert!(run(&fsck).ok().contains("clean"));
 }
 
+/// As mount(8) calls its helpers, for fstab(5).
+#[test]
+fn mount_finds_a_helper_by_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let (p, q) = (Place::new(), Place::new());
+    p.up(&["--osts", "1"]).ok();
+    write(&p, "f", b"seen");
+    std::fs::create_dir(&q.mnt).unwrap();
+    let helper = q.dir.path().join("mount.pinstripe");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_pinstripe"), &helper).unwrap();
+    let socket = format!("unix:{}", p.data.join("run/pinstripe.sock").display());
+    let call = |address: &str, words: &[&str]| {
+        let mut c = std::process::Command::new(&helper);
+        c.arg(address).arg(&q.mnt).args(words).env_remove("PINSTRIPE_KEY");
+        Said::of(c.output().unwrap())
+    };
+    assert_eq!(call(&socket, &["-o", "frobnicate"]).code, 1);
+    assert_eq!(call(&format!("{socket}.none"), &["-o", "wait=1"]).code, 32);
+    call(&socket, &["-f", "-o", "ro"]).ok();
+    assert!(!q.mounted());
+    let options = "rw,_netdev,nofail,x-systemd.automount,noatime,wait=20";
+    let said = call(&socket, &["-n", "-t", "pinstripe", "-o", options]).ok();
+    assert_eq!(said, "", "mount(8) says nothing");
+    assert_eq!(read(&q, "f"), b"seen");
+    let pids = q.status()["pids"].clone();
+    // `mount -a` asks for all lines again.
+    call(&socket, &["-o", options]).ok();
+    assert_eq!(q.status()["pids"], pids, "it was mounted once more");
+    let other = format!("{socket}:/");
+    assert_eq!(call(&other, &[]).code, 32, "something else is mounted there");
+    q.down().ok();
+    p.down().ok();
+}
+
 /// Whose servers are gone is taken away all the same.
 #[test]
 fn a_mount_whose_servers_are_gone_can_be_ended() {
