@@ -1,11 +1,13 @@
 //! Called by mount(8), for a line of fstab(5) or for `mount -t pinstripe`: the program's name is `mount.pinstripe` then.
 //!
-//! Role: makes a command line of `pinstripe mount` of what mount(8) says to its helpers, `SPEC DIR [-sfnv]
-//! [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, and an exit code as it expects of them of ours. Options that are flags of
-//! `pinstripe mount` are given as `key=FILE`, `wait=SECONDS` and so on. Never does: mount.
+//! Role: makes a command line of `pinstripe mount` of what mount(8) says to its helpers, and an exit code as it expects
+//! of them of ours. Options that are flags of `pinstripe mount` are given as `key=FILE`, `wait=SECONDS` and so on.
+//! Never does: mount.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+
+use clap::Parser;
 
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::mounting;
@@ -13,32 +15,58 @@ use crate::record::Record;
 
 /// The names under which mount(8) looks for a helper: of the types `pinstripe` and `fuse.pinstripe`.
 const NAMES: [&str; 2] = ["mount.pinstripe", "mount.fuse.pinstripe"];
-/// What detached commands are started again with, in front of all else.
-const AGAIN: &str = "--daemon-child";
 /// Options that are flags here.
 const FLAGS: [&str; 5] = ["key", "wait", "config", "log_level", "log_file"];
 /// Options of fstab(5) that say who may mount, and when.
-const OF_FSTAB: [&str; 11] = [
+const OF_FSTAB: [&str; 12] = [
     "auto", "noauto", "user", "nouser", "users", "owner", "group", "fail", "nofail", "_netdev",
-    "defaults",
+    "defaults", "comment",
 ];
 /// Exit codes for mount(8): wrong use, and a mount that failed.
 const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
 
-/// What mount(8) asks for.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+/// Mount a Pinstripe file system; called by mount(8)
+///
+/// With a link of this name to pinstripe in /sbin, `mount -t pinstripe` works, and so do lines of fstab(5):
+///
+///     HOST:PORT[:/SUBDIR]  /mnt  pinstripe  _netdev,nofail,key=FILE  0 0
+///
+/// It is `pinstripe mount`, see pinstripe-mount(1), and leaves alone what is mounted from the same address already.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mount.pinstripe", bin_name = "mount.pinstripe", version, verbatim_doc_comment)]
+#[command(after_help = "Exit codes: 0, 1 for what makes no sense, 32 for a mount that failed.")]
+pub struct HelperArgs {
+    /// Address of the management service: HOST:PORT or unix:/PATH, and :/SUBDIR to mount less
+    #[arg(value_name = "ADDR[:/SUBDIR]")]
     address: OsString,
-    mountpoint: OsString,
+    /// Where to mount: an empty directory
+    mountpoint: PathBuf,
+    /// Mount options, separated by commas: those of `pinstripe mount -o`, and key=FILE, wait=SECONDS, config=FILE,
+    /// log_level=LEVEL and log_file=FILE
+    #[arg(short = 'o', value_name = "OPTS", value_delimiter = ',')]
     options: Vec<String>,
-    flags: Vec<(&'static str, String)>,
-    again: bool,
-    verbose: bool,
-    /// Options that are not known are left out.
+    /// Leave out options that are not known
+    #[arg(short)]
     sloppy: bool,
-    /// Nothing is to be mounted.
+    /// Mount nothing, only look at the options
+    #[arg(short)]
     fake: bool,
+    /// Say what is mounted
+    #[arg(short)]
+    verbose: bool,
+    /// Means nothing: there is no /etc/mtab
+    #[arg(short = 'n')]
+    _no_mtab: bool,
+    /// The type, which is known
+    #[arg(short = 't', value_name = "TYPE")]
+    _type: Option<String>,
+    /// Mounts in another namespace are refused
+    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
+    namespace: Option<String>,
+    /// Started again, in the background
+    #[arg(long, hide = true)]
+    daemon_child: bool,
 }
 
 /// Whether the program was called by one of its names for mount(8).
@@ -52,108 +80,40 @@ pub fn code(of: u8) -> u8 {
     if of == USAGE { WRONG_USE } else { FAILED }
 }
 
-impl Asked {
-    /// Reads the arguments, the first of which is the program's name.
-    pub fn read(args: &[OsString]) -> Outcome<Asked> {
-        let mut asked = Asked::default();
-        let mut places = Vec::new();
-        let mut args = args.iter().skip(1);
-        while let Some(arg) = args.next() {
-            let text = arg.to_str().unwrap_or_default();
-            let letters = text.strip_prefix('-').filter(|_| text != AGAIN && text.len() > 1);
-            match letters {
-                None if text == AGAIN => asked.again = true,
-                None => places.push(arg.clone()),
-                Some("o") => asked.options(value(args.next(), "-o")?)?,
-                Some("t") => drop(value(args.next(), "-t")?),
-                Some("N") => {
-                    let text = "a mount in another namespace (-N) is not supported; enter it with nsenter(1)";
-                    return Err(Failure::usage(text));
-                }
-                Some(letters) => asked.letters(letters)?,
-            }
-        }
-        match <[OsString; 2]>::try_from(places) {
-            Ok([address, mountpoint]) => (asked.address, asked.mountpoint) = (address, mountpoint),
-            Err(places) => {
-                return Err(Failure::usage(format!(
-                    "mount(8) gives an address and a mount point, but got {} arguments; by hand use `pinstripe mount`",
-                    places.len()
-                )));
-            }
-        }
-        Ok(asked)
-    }
-
-    fn letters(&mut self, letters: &str) -> Outcome<()> {
-        for letter in letters.chars() {
-            match letter {
-                's' => self.sloppy = true,
-                'f' => self.fake = true,
-                'v' => self.verbose = true,
-                // Of /etc/mtab, which is none any more.
-                'n' => {}
-                other => {
-                    return Err(Failure::usage(format!("mount(8) gives no option -{other}")));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn options(&mut self, given: &str) -> Outcome<()> {
-        for option in given.split(',').map(str::trim).filter(|option| !option.is_empty()) {
-            let (name, value) =
-                option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
-            match (FLAGS.iter().find(|flag| **flag == name), value) {
-                (Some(flag), Some(value)) => self.flags.push((flag, value.into())),
-                (Some(flag), None) => {
-                    return Err(Failure::usage(format!(
-                        "the mount option {flag} needs a value: {flag}=..."
-                    )));
-                }
-                _ if OF_FSTAB.contains(&name) || name == "comment" => {}
-                _ => self.options.push(option.into()),
-            }
-        }
-        Ok(())
-    }
-
+impl HelperArgs {
     /// The command line of `pinstripe mount` that does it; None: there is nothing to do.
-    pub fn command(mut self, name: &OsStr) -> Outcome<Option<Vec<OsString>>> {
+    pub fn line(self) -> Outcome<Option<Vec<OsString>>> {
+        if self.namespace.is_some() {
+            let text =
+                "mounts in another namespace (-N) are not supported; enter it with nsenter(1)";
+            return Err(Failure::usage(text));
+        }
+        let (flags, mut options) = sort(&self.options)?;
         if self.sloppy {
-            let known = |option: &String| {
-                mounting::Options::parse_apart(std::slice::from_ref(option)).is_ok()
-            };
-            self.options.retain(known);
+            options.retain(|option| parse(std::slice::from_ref(option)).is_ok());
         }
         if self.fake {
-            mounting::Options::parse_apart(&self.options)?;
+            return parse(&options).map(|_| None);
+        }
+        if !self.daemon_child && self.is_done() {
             return Ok(None);
         }
-        if !self.again && self.is_done() {
-            return Ok(None);
-        }
-        let mut args = vec![name.to_os_string()];
-        args.extend(self.again.then(|| AGAIN.into()));
+        let mut args: Vec<OsString> = vec!["pinstripe".into()];
+        args.extend(self.daemon_child.then(|| "--daemon-child".into()));
         args.push("mount".into());
-        for (flag, value) in &self.flags {
-            args.push(format!("--{}={value}", flag.replace('_', "-")).into());
-        }
+        args.extend(flags.into_iter().map(OsString::from));
         // As with other file systems.
         args.push(if self.verbose { "-v" } else { "--quiet" }.into());
-        if !self.options.is_empty() {
-            args.extend(["-o".into(), self.options.join(",").into()]);
+        if !options.is_empty() {
+            args.extend(["-o".into(), options.join(",").into()]);
         }
-        args.extend(["--".into(), self.address, self.mountpoint]);
+        args.extend(["--".into(), self.address, self.mountpoint.into()]);
         Ok(Some(args))
     }
 
     /// Whether it is mounted there already, as `mount -a` may ask once more.
     fn is_done(&self) -> bool {
-        let Ok(mountpoint) = std::fs::canonicalize(PathBuf::from(&self.mountpoint)) else {
-            return false;
-        };
+        let Ok(mountpoint) = std::fs::canonicalize(&self.mountpoint) else { return false };
         let Ok(Some(record)) = Record::of(&mountpoint) else { return false };
         if record.process().is_none() {
             return false;
@@ -164,69 +124,87 @@ impl Asked {
     }
 }
 
-fn value<'a>(given: Option<&'a OsString>, of: &str) -> Outcome<&'a str> {
-    let text = given.and_then(|given| given.to_str());
-    text.ok_or_else(|| Failure::usage(format!("{of} needs a value")))
+/// As `pinstripe mount` reads them.
+fn parse(options: &[String]) -> Outcome<mounting::Options> {
+    mounting::Options::parse_apart(options)
+}
+
+/// Flags of ours, and mount options.
+fn sort(given: &[String]) -> Outcome<(Vec<String>, Vec<String>)> {
+    let (mut flags, mut options) = (Vec::new(), Vec::new());
+    for option in given.iter().map(|option| option.trim()).filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+        match value {
+            Some(value) if FLAGS.contains(&name) => {
+                flags.push(format!("--{}={value}", name.replace('_', "-")));
+            }
+            None if FLAGS.contains(&name) => {
+                let text = format!("the mount option {name} needs a value: {name}=...");
+                return Err(Failure::usage(text));
+            }
+            _ if OF_FSTAB.contains(&name) => {}
+            _ => options.push(option.to_string()),
+        }
+    }
+    Ok((flags, options))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn args(text: &str) -> Vec<OsString> {
-        text.split(' ').map(OsString::from).collect()
-    }
-
     fn command(text: &str) -> Outcome<Option<String>> {
-        let args = args(text);
-        let made = Asked::read(&args)?.command(&args[0])?;
+        let args = HelperArgs::try_parse_from(text.split(' '));
+        let made = args.map_err(|e| Failure::usage(e.to_string()))?.line()?;
         let words = |made: Vec<OsString>| {
-            made.iter().map(|a| a.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            let words = made.iter().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>().join(" ")
         };
-        Ok(made.map(|made| words(made).join(" ")))
+        Ok(made.map(words))
     }
 
     #[test]
     fn what_mount_says_is_a_command_line_of_ours() {
-        assert!(is_called(&args("/sbin/mount.pinstripe a b")));
-        assert!(is_called(&args("mount.fuse.pinstripe")) && !is_called(&args("pinstripe mount")));
+        let called = |name: &str| is_called(&[name.into()]);
+        assert!(called("/sbin/mount.pinstripe") && called("mount.fuse.pinstripe"));
+        assert!(!called("pinstripe") && !is_called(&[]));
         for (said, wanted) in [
-            ("mount.pinstripe mgs:4747 /m", "mount.pinstripe mount --quiet -- mgs:4747 /m"),
+            ("m mgs:4747 /m", "pinstripe mount --quiet -- mgs:4747 /m"),
             (
-                "mount.pinstripe mgs:4747:/a /m -o rw,_netdev,noatime,key=/k,x-systemd.automount,wait=5",
-                "mount.pinstripe mount --key=/k --wait=5 --quiet -o rw,noatime,x-systemd.automount -- mgs:4747:/a /m",
+                "m mgs:4747:/a /m -o rw,_netdev,noatime,key=/k,x-systemd.automount,wait=5",
+                "pinstripe mount --key=/k --wait=5 --quiet -o rw,noatime,x-systemd.automount -- mgs:4747:/a /m",
             ),
             (
-                "mount.pinstripe mgs:4747 /m -nv -t pinstripe -o user,comment=x,log_file=/l",
-                "mount.pinstripe mount --log-file=/l -v -- mgs:4747 /m",
+                "m mgs:4747 /m -nv -t pinstripe -o user,comment=x,log_file=/l",
+                "pinstripe mount --log-file=/l -v -- mgs:4747 /m",
             ),
             (
-                "mount.pinstripe --daemon-child mgs:4747 /m -o ro",
-                "mount.pinstripe --daemon-child mount --quiet -o ro -- mgs:4747 /m",
+                "m --daemon-child mgs:4747 /m -o ro",
+                "pinstripe --daemon-child mount --quiet -o ro -- mgs:4747 /m",
             ),
             (
-                "mount.pinstripe mgs:4747 /m -s -o ro,frobnicate,zzz=1",
-                "mount.pinstripe mount --quiet -o ro -- mgs:4747 /m",
+                "m mgs:4747 /m -s -o ro,frobnicate,zzz=1",
+                "pinstripe mount --quiet -o ro -- mgs:4747 /m",
             ),
         ] {
-            assert_eq!(command(said).unwrap().as_deref(), Some(wanted), "{said}");
+            assert_eq!(command(said).ok().flatten().as_deref(), Some(wanted), "{said}");
         }
-        assert_eq!(command("mount.pinstripe mgs:4747 /m -f -o ro").unwrap(), None);
+        assert_eq!(command("m mgs:4747 /m -f -o ro"), Ok(None));
     }
 
     #[test]
     fn what_it_must_not_say_is_refused_by_name() {
         for (said, part) in [
-            ("mount.pinstripe mgs:4747", "got 1 arguments"),
-            ("mount.pinstripe a b c", "got 3 arguments"),
-            ("mount.pinstripe a b -o", "-o needs a value"),
-            ("mount.pinstripe a b -o key", "key=..."),
-            ("mount.pinstripe a b -x", "-x"),
-            ("mount.pinstripe a b -N 1", "nsenter"),
-            ("mount.pinstripe a b -f -o frobnicate", "'frobnicate'"),
+            ("m mgs:4747", "MOUNTPOINT"),
+            ("m a b c", "'c'"),
+            ("m a b -o key", "key=..."),
+            ("m a b -x", "'-x'"),
+            ("m a b -N 1", "nsenter"),
+            ("m a b -f -o frobnicate", "'frobnicate'"),
         ] {
-            let e = command(said).unwrap_err();
-            assert!(e.code == USAGE && e.text.contains(part), "{said}: {e}");
+            let refused = command(said).err();
+            let named = refused.as_ref().is_some_and(|e| e.code == USAGE && e.text.contains(part));
+            assert!(named, "{said}: {refused:?}");
         }
         assert_eq!((code(USAGE), code(1)), (1, 32));
     }

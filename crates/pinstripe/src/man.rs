@@ -5,6 +5,7 @@ use clap_mangen::Man;
 
 use crate::cli::{Cli, ManArgs};
 use crate::failure::{Doing, Outcome};
+use crate::helper::HelperArgs;
 use crate::out;
 
 /// Prints pinstripe(1), or writes all pages into a directory.
@@ -18,5 +19,10 @@ pub fn run(args: &ManArgs) -> Outcome<()> {
         return Ok(());
     };
     std::fs::create_dir_all(dir).doing(|| format!("cannot make {}", dir.display()))?;
-    clap_mangen::generate_to(root, dir).doing(|| format!("cannot write to {}", dir.display()))
+    let cannot = || format!("cannot write to {}", dir.display());
+    clap_mangen::generate_to(root, dir).doing(cannot)?;
+    let mut page = Vec::new();
+    let helper = Man::new(HelperArgs::command()).section("8");
+    helper.render(&mut page).doing(|| "mount.pinstripe(8)".into())?;
+    std::fs::write(dir.join("mount.pinstripe.8"), page).doing(cannot)
 }

@@ -9,24 +9,20 @@ use clap::Parser;
 use crate::cli::{Cli, Command, Common, Verbosity};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::helper::{self, Asked};
+use crate::helper::{self, HelperArgs};
 use crate::logging::{self, LogFilter};
 use crate::{detach, down, format, fsck, lfs, man, mount_command, out, params, server, status, up};
 
 /// Runs the program with these arguments (the first is its name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
     if helper::is_called(&args) {
-        return for_mount(&args);
+        return for_mount(args);
     }
     let args = as_lfs(args);
     let is_lfs = args.get(1).is_some_and(|a| a == "lfs");
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            let code = if e.use_stderr() && is_lfs { lfs::HELP.into() } else { e.exit_code() };
-            return ExitCode::from(u8::try_from(code).unwrap_or(2));
-        }
+        Err(e) => return ExitCode::from(not_read(&e, if is_lfs { lfs::HELP } else { USAGE })),
     };
     match carry_out(cli, is_lfs) {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,23 +42,28 @@ fn carry_out(cli: Cli, is_lfs: bool) -> Result<(), u8> {
 }
 
 /// Called by mount(8).
-fn for_mount(args: &[OsString]) -> ExitCode {
-    let name = args.first().cloned().unwrap_or_default();
-    let done = match Asked::read(args).and_then(|asked| asked.command(&name)) {
+fn for_mount(args: Vec<OsString>) -> ExitCode {
+    let asked = match HelperArgs::try_parse_from(args) {
+        Ok(asked) => asked.line(),
+        Err(e) => return ExitCode::from(not_read(&e, helper::code(USAGE))),
+    };
+    let done = match asked {
         Ok(None) => Ok(()),
-        Ok(Some(args)) => match Cli::try_parse_from(args) {
-            Ok(cli) => carry_out(cli, false),
-            Err(e) => {
-                let _ = e.print();
-                Err(USAGE)
-            }
-        },
+        Ok(Some(args)) => Cli::try_parse_from(args)
+            .map_err(|e| not_read(&e, USAGE))
+            .and_then(|cli| carry_out(cli, false)),
         Err(e) => {
             report(&e, false, false);
             Err(e.code)
         }
     };
     done.map_or_else(|code| ExitCode::from(helper::code(code)), |()| ExitCode::SUCCESS)
+}
+
+/// Says why arguments make no sense, or the help that was asked for; the exit code. `wrong`: of the former.
+fn not_read(e: &clap::Error, wrong: u8) -> u8 {
+    let _ = e.print();
+    if e.use_stderr() { wrong } else { 0 }
 }
 
 /// Called by the name `lfs`, the program is `pinstripe lfs`.

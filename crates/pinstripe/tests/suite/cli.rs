@@ -25,6 +25,8 @@ fn manual_pages_are_written() {
     run(&["man", "--dir", out.to_str().unwrap()]).ok();
     let page = std::fs::read_to_string(out.join("pinstripe-up.1")).unwrap();
     assert!(page.contains("\\-\\-detach"));
+    let page = std::fs::read_to_string(out.join("mount.pinstripe.8")).unwrap();
+    assert!(page.contains("fstab(5)"));
     assert!(run(&["man"]).ok().contains(".TH pinstripe"));
 }
 
