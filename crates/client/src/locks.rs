@@ -150,7 +150,19 @@ impl Client {
                 core.drain(&inode);
             }
         }
+        let wait = if wait { Wait::IfTaken } else { Wait::Never };
         core.set_lock(cred, fid, &lock, wait, cancel)
+    }
+
+    /// Waits for a lock that was taken a moment ago: EDEADLK, EINTR.
+    pub fn wait_for_lock(
+        &self,
+        cred: &Cred,
+        fid: Fid,
+        lock: &LockDesc,
+        cancel: &CancelToken,
+    ) -> Result<(), Errno> {
+        self.core().set_lock(cred, fid, lock, Wait::AtOnce, Some(cancel))
     }
 
     /// The first lock in the way of `lock`.
@@ -160,6 +172,15 @@ impl Client {
             _ => Err(Errno::EPROTO),
         }
     }
+}
+
+/// What who asks for a lock does if it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Never,
+    IfTaken,
+    /// It was a moment ago: it is not asked first whether it is.
+    AtOnce,
 }
 
 /// The end of a file is this operation's until it is dropped.
@@ -178,7 +199,7 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         let lock = End::lock(self.owner, F_UNLCK);
-        if let Err(e) = self.core.set_lock(&own_cred(), self.fid, &lock, false, None) {
+        if let Err(e) = self.core.set_lock(&own_cred(), self.fid, &lock, Wait::Never, None) {
             // It ends with the session at the latest.
             tracing::warn!(fid = %self.fid, error = %e, "the end of a file stays locked");
         }
@@ -190,7 +211,7 @@ impl Core {
     pub(crate) fn lock_end(self: &Arc<Core>, fid: Fid) -> Result<End, Errno> {
         static OWNERS: AtomicU64 = AtomicU64::new(1);
         let owner = OWNERS.fetch_add(1, Relaxed);
-        self.set_lock(&own_cred(), fid, &End::lock(owner, F_WRLCK), true, None)?;
+        self.set_lock(&own_cred(), fid, &End::lock(owner, F_WRLCK), Wait::IfTaken, None)?;
         Ok(End { core: self.clone(), fid, owner })
     }
 
@@ -199,15 +220,19 @@ impl Core {
         cred: &Cred,
         fid: Fid,
         lock: &LockDesc,
-        wait: bool,
+        wait: Wait,
         cancel: Option<&CancelToken>,
     ) -> Result<(), Errno> {
+        let mut taken = wait == Wait::AtOnce;
         loop {
             let mark = self.locks.mark();
-            match self.mdt.one(cred, Op::Lock { fid, lock: lock.clone(), wait: false }) {
+            let ask = || self.mdt.one(cred, Op::Lock { fid, lock: lock.clone(), wait: false });
+            match if std::mem::take(&mut taken) { Err(Errno::EAGAIN) } else { ask() } {
                 Ok(Res::Done {}) => {}
                 Ok(_) => return Err(Errno::EPROTO),
-                Err(Errno::EAGAIN) if wait => self.wait_lock(cred, fid, lock, cancel)?,
+                Err(Errno::EAGAIN) if wait != Wait::Never => {
+                    self.wait_lock(cred, fid, lock, cancel)?;
+                }
                 Err(e) => return Err(e),
             }
             self.options.pauses.point();

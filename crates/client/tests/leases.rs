@@ -106,6 +106,18 @@ fn locks_exclude_wait_and_can_be_cancelled() {
             c.setlk(&root(), f, lock(F_UNLCK, 1, class), false, None).unwrap();
             assert_eq!(waiting.join().unwrap(), Ok(()));
         });
+        // One that was taken when it was asked for is waited for at once: with one message, as the two that let it go.
+        let (before, token) = (c.stats().mds_messages, CancelToken::new());
+        let wanted = lock(F_WRLCK, 4, class);
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| c.wait_for_lock(&root(), f, &wanted, &token));
+            std::thread::sleep(Duration::from_millis(20));
+            c.setlk(&root(), f, lock(F_UNLCK, 3, class), false, None).unwrap();
+            assert_eq!(waiting.join().unwrap(), Ok(()));
+            c.setlk(&root(), f, lock(F_UNLCK, 4, class), false, None).unwrap();
+        });
+        assert_eq!(c.stats().mds_messages - before, 3);
+        c.setlk(&root(), f, lock(F_WRLCK, 3, class), false, None).unwrap();
     }
     let conflict = c.getlk(&root(), f, lock(F_WRLCK, 9, L_POSIX)).unwrap().unwrap();
     assert_eq!(conflict.kind, F_WRLCK);

@@ -163,7 +163,7 @@ impl PinstripeFs {
         let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
         let pages = Arc::clone(&self.pages);
         let wait = move || {
-            let held = client.setlk(&cred, fid, lock, true, Some(&token));
+            let held = client.wait_for_lock(&cred, fid, &lock, &token);
             waits.0.fetch_sub(1, Ordering::Relaxed);
             // Who holds a lock sees what others did under it, in mapped pages, too.
             pages.settle(node, held.map_err(errno), reply);
