@@ -25,6 +25,7 @@ use crate::handles::Handles;
 use crate::names::Expiry;
 use crate::nodes::Nodes;
 use crate::pages::Pages;
+use crate::told::Look;
 
 /// "For ever", for caches that are dropped by notification.
 const LONG: Duration = Duration::from_secs(86_400);
@@ -96,8 +97,8 @@ impl Caches {
     pub fn attach(&self, notifier: Notifier, minor: u32, device: Device) {
         self.times_names.store(belief::by_name(minor), Relaxed);
         let me = self.me.clone();
-        let gone_on = move |thread| me.upgrade().is_none_or(|c| c.gates.has_gone_on(thread));
-        let expiry = Expiry::new(notifier.clone(), device, minor, gone_on);
+        let look = move |thread| me.upgrade().map_or(Look::GoneOn, |c| c.gates.look_at(thread));
+        let expiry = Expiry::new(notifier.clone(), device, minor, look);
         let _ = self.expiry.set(Arc::new(expiry));
         // Set once per mount; a second one would be a second mount of the same caches.
         let _ = self.notifier.set(notifier);

@@ -5,6 +5,7 @@
 //! Never does: wait.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// A system call of a thread, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,12 @@ pub fn waits_elsewhere(thread: u32) -> bool {
         false => shown("wchan").is_some_and(|innermost| begins(&innermost, &IDLES)),
     };
     waits() && elsewhere() && waits()
+}
+
+/// For how long a thread has run so far; None: that is not shown.
+pub fn ran(thread: u32) -> Option<Duration> {
+    let shown = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    shown.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 fn has_ended(thread: u32) -> bool {
@@ -245,6 +252,12 @@ mod tests {
         let me = std::fs::read_link("/proc/thread-self").unwrap();
         let me: u32 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();
         assert!(!waits_elsewhere(me));
+        let before = ran(me);
+        let much = before.map(|before| before + Duration::from_millis(20));
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while ran(me) < much {
+            assert!(std::time::Instant::now() < until, "it runs: {before:?}");
+        }
         let stat = |state: char| format!("12 (a) R (b) {state} 1 1 1 0 -1 4194304 1");
         assert!(in_wait(&stat('S')) && in_wait(&stat('D')));
         assert!(!in_wait(&stat('R')) && !in_wait("") && !has_ended(me));

@@ -21,11 +21,11 @@ use fuse::{AttrOut, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 
 use crate::caches::Caches;
-use crate::calls::{Call, waits_elsewhere, walk_shows, walks};
+use crate::calls::{Call, ran, waits_elsewhere, walk_shows, walks};
 use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo};
 use crate::retries::Retries;
 use crate::tellers::Tellers;
-use crate::told::{Told, keep_on_their_way};
+use crate::told::{Look, OnTheirWay};
 
 /// How long somebody waits before he passes, or is told to begin anew, because names do not expire.
 const RESTARTS: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ struct Later {
     dir: u64,
     names: Vec<Name>,
     /// What may not have arrived yet.
-    left: Vec<Told>,
+    left: OnTheirWay,
 }
 
 /// The thread that looks after gates.
@@ -112,10 +112,10 @@ impl Drop for Changing<'_> {
 
 impl Gates {
     /// Whether a thread has taken in all that it was told before.
-    pub fn has_gone_on(&self, thread: u32) -> bool {
+    pub fn look_at(&self, thread: u32) -> Look {
         // Who waits before a gate asked for that after all he was told.
         let waits = || self.entries.has_waiting(|asker| asker.req.pid() == thread);
-        waits() || waits_elsewhere(thread)
+        if waits() || waits_elsewhere(thread) { Look::GoneOn } else { Look::Ran(ran(thread)) }
     }
 
     /// Whether names of files may be kept that the kernel may know, and takes without their directory's lock.
@@ -212,12 +212,12 @@ impl Caches {
         loop {
             let mut names = self.gates.entries.take(dir);
             // Before they expire: what has arrived by now does so for good.
-            let mut left: Vec<Told> = names.iter().filter_map(|(_, told)| *told).collect();
-            self.keep_on_their_way(&mut left);
+            let mut left = OnTheirWay::new(names.iter().filter_map(|(_, told)| *told));
+            let arrived = self.have_arrived(&mut left);
             self.expire(dir, &names);
             tracing::debug!(dir, count = names.len(), left = left.len(), "names expired");
             self.answer(self.gates.entries.expired(dir));
-            if !left.is_empty() {
+            if !arrived {
                 names.retain(|(_, told)| told.is_some());
                 let since = Instant::now();
                 return self.gates.later.lock().push(Later { since, dir, names, left });
@@ -228,10 +228,9 @@ impl Caches {
         }
     }
 
-    /// Drops what has arrived where the kernel keeps it.
-    fn keep_on_their_way(&self, left: &mut Vec<Told>) {
+    fn have_arrived(&self, names: &mut OnTheirWay) -> bool {
         let now = self.gates.entries.clock();
-        keep_on_their_way(left, now, &|thread| self.gates.has_gone_on(thread));
+        names.have_arrived(now, &|thread| self.gates.look_at(thread))
     }
 
     /// Lets names expire once more that have arrived by now.
@@ -293,10 +292,7 @@ impl Caches {
 
     /// Looks once at all who wait.
     fn look_at_gates(self: &Arc<Caches>) {
-        let arrived = |later: &mut Later| {
-            self.keep_on_their_way(&mut later.left);
-            later.left.is_empty()
-        };
+        let arrived = |later: &mut Later| self.have_arrived(&mut later.left);
         let due: Vec<Later> = self.gates.later.lock().extract_if(.., arrived).collect();
         for later in due {
             let caches = Arc::clone(self);

@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::below::{self, Device};
 use crate::nodes::Nodes;
-use crate::told::{Told, both, keep_on_their_way};
+use crate::told::{Look, OnTheirWay, Told, both};
 
 /// Memory for names, bytes; of more it is only known that they are missing (invariant 8).
 const MAX_BYTES: usize = 64 << 20;
@@ -249,7 +249,7 @@ struct Expiring {
     nodes: Arc<Nodes>,
     notifier: Notifier,
     names: Vec<Name>,
-    has_gone_on: Arc<GoneOn>,
+    look_at: Arc<LookAt>,
     /// Nobody waits any more.
     given_up: Arc<AtomicBool>,
 }
@@ -258,24 +258,23 @@ impl Expiring {
     /// Whether all have expired for good.
     fn all(&self) -> bool {
         // Before they expire: what has arrived by now does so for good.
-        let mut left: Vec<Told> = self.names.iter().filter_map(|name| name.again).collect();
-        self.keep_on_their_way(&mut left);
+        let mut left = OnTheirWay::new(self.names.iter().filter_map(|name| name.again));
+        let arrived = self.have_arrived(&mut left);
         if !self.names.iter().all(|name| self.one(name)) || !self.those_moved() {
             return false;
         }
-        if left.is_empty() {
+        if arrived {
             return true;
         }
-        while !left.is_empty() && !self.given_up.load(Relaxed) {
+        while !self.have_arrived(&mut left) && !self.given_up.load(Relaxed) {
             std::thread::sleep(LOOK);
-            self.keep_on_their_way(&mut left);
         }
         let mut again = self.names.iter().filter(|name| name.again.is_some());
         again.all(|name| self.one(name)) && self.those_moved()
     }
 
-    fn keep_on_their_way(&self, left: &mut Vec<Told>) {
-        keep_on_their_way(left, self.nodes.clock(), &*self.has_gone_on);
+    fn have_arrived(&self, names: &mut OnTheirWay) -> bool {
+        names.have_arrived(self.nodes.clock(), &*self.look_at)
     }
 
     /// What was renamed meanwhile; what is renamed while its new name expires comes again.
@@ -303,13 +302,13 @@ impl Expiring {
     }
 }
 
-/// Whether a thread does something else than what it was told a name for.
-pub type GoneOn = dyn Fn(u32) -> bool + Send + Sync;
+/// What is seen of a thread.
+pub type LookAt = dyn Fn(u32) -> Look + Send + Sync;
 
 /// Who lets the kernel's names expire: one thread at a time.
 pub struct Expiry {
     notifier: Notifier,
-    has_gone_on: Arc<GoneOn>,
+    look_at: Arc<LookAt>,
     device: Device,
     epochs: bool,
     expires: bool,
@@ -357,13 +356,13 @@ impl Expiry {
         notifier: Notifier,
         device: Device,
         minor: u32,
-        has_gone_on: impl Fn(u32) -> bool + Send + Sync + 'static,
+        look_at: impl Fn(u32) -> Look + Send + Sync + 'static,
     ) -> Expiry {
-        let has_gone_on = Arc::new(has_gone_on);
+        let look_at = Arc::new(look_at);
         let (epochs, expires) = (minor >= HAS_EPOCHS, minor >= LETS_EXPIRE);
         let (turn, busy, looks) = (Mutex::new(()), Arc::default(), Arc::default());
         let (shaken, waited) = (Mutex::default(), Mutex::default());
-        Expiry { notifier, has_gone_on, device, epochs, expires, turn, busy, looks, shaken, waited }
+        Expiry { notifier, look_at, device, epochs, expires, turn, busy, looks, shaken, waited }
     }
 
     /// The kernel believes none of its names any more when this returns.
@@ -453,8 +452,8 @@ impl Expiry {
         let place = self.place()?;
         let given_up = Arc::<AtomicBool>::default();
         let (nodes, notifier) = (Arc::clone(nodes), self.notifier.clone());
-        let (has_gone_on, gives_up) = (Arc::clone(&self.has_gone_on), given_up.clone());
-        let expiring = Expiring { nodes, notifier, names, has_gone_on, given_up: gives_up };
+        let (look_at, gives_up) = (Arc::clone(&self.look_at), given_up.clone());
+        let expiring = Expiring { nodes, notifier, names, look_at, given_up: gives_up };
         let (say, hear) = channel();
         let run = move || {
             let _place = place;
