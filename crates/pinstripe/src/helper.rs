@@ -26,15 +26,18 @@ const OF_FSTAB: [&str; 12] = [
 const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
 
+/// What help says besides.
+const MORE: &str = "Mount a Pinstripe file system; called by mount(8)
+
+With a link of this name to pinstripe in /sbin, `mount -t pinstripe` works, and so do lines of fstab(5):
+
+    HOST:PORT[:/SUBDIR]  /mnt  pinstripe  _netdev,nofail,key=FILE  0 0
+
+It is `pinstripe mount`, see pinstripe-mount(1), and leaves alone what is mounted from the same address already.";
+
 /// Mount a Pinstripe file system; called by mount(8)
-///
-/// With a link of this name to pinstripe in /sbin, `mount -t pinstripe` works, and so do lines of fstab(5):
-///
-///     HOST:PORT[:/SUBDIR]  /mnt  pinstripe  _netdev,nofail,key=FILE  0 0
-///
-/// It is `pinstripe mount`, see pinstripe-mount(1), and leaves alone what is mounted from the same address already.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "mount.pinstripe", bin_name = "mount.pinstripe", version, verbatim_doc_comment)]
+#[command(name = "mount.pinstripe", bin_name = "mount.pinstripe", version, long_about = MORE)]
 #[command(after_help = "Exit codes: 0, 1 for what makes no sense, 32 for a mount that failed.")]
 pub struct HelperArgs {
     /// Address of the management service: HOST:PORT or unix:/PATH, and :/SUBDIR to mount less
