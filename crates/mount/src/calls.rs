@@ -89,7 +89,8 @@ pub fn waits_elsewhere(thread: u32) -> bool {
 /// For how long a thread has run so far; None: that is not shown.
 pub fn ran(thread: u32) -> Option<Duration> {
     let shown = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
-    shown.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    // Zero where the kernel does not count: who exists has run.
+    shown.split(' ').next()?.parse().ok().filter(|ns| *ns > 0).map(Duration::from_nanos)
 }
 
 fn has_ended(thread: u32) -> bool {
