@@ -1,9 +1,18 @@
 //! A file whose lock says that something is in use by a process, and lets go of it for sure.
 //!
 //! Assumption: everyone locks the same file with flock(2); the kernel frees the lock when the
-//! process ends, however it ends. Never: waits for a lock.
+//! process ends, however it ends. One that was killed ends thread by thread, and the last lets go: where the file names it,
+//! that is waited for. Never: waits for a process that runs.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use crate::process;
+
+/// How long the threads of a killed process are waited for, and how often it is looked.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A locked file. Unlocked when dropped: closing it would not do, because a process forked
 /// meanwhile has it too, until it executes something.
@@ -13,18 +22,38 @@ pub(crate) struct Locked(File);
 impl Locked {
     /// Locks `file` against everybody, or gives it back.
     pub(crate) fn exclusively(file: File) -> Result<Locked, File> {
-        if file.try_lock().is_ok() { Ok(Locked(file)) } else { Err(file) }
+        take(file, |file| file.try_lock().is_ok())
     }
 
     /// Locks `file` against those who want it for themselves, or gives it back.
     pub(crate) fn shared(file: File) -> Result<Locked, File> {
-        if file.try_lock_shared().is_ok() { Ok(Locked(file)) } else { Err(file) }
+        take(file, |file| file.try_lock_shared().is_ok())
     }
 
     /// The file.
     pub(crate) fn file(&self) -> &File {
         &self.0
     }
+}
+
+fn take(file: File, lock: impl Fn(&File) -> bool) -> Result<Locked, File> {
+    let end = Instant::now() + ENDS_WITHIN;
+    loop {
+        if lock(&file) {
+            return Ok(Locked(file));
+        }
+        if !holder(&file).is_some_and(process::is_ending) || Instant::now() >= end {
+            return Err(file);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The process that the file names.
+fn holder(file: &File) -> Option<u32> {
+    let mut text = [0; 16];
+    let length = file.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length]).ok()?.lines().next()?.trim().parse().ok()
 }
 
 impl Drop for Locked {
@@ -51,5 +80,31 @@ mod tests {
             drop(locked);
             assert!(Locked::exclusively(open()).is_ok());
         }
+    }
+
+    /// A zombie, which the file names, lets go a moment later; a process that runs is not waited for.
+    #[test]
+    fn who_was_killed_is_waited_for() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_path_buf();
+        let open = move || File::options().read(true).write(true).open(&path).unwrap();
+        let held = Locked::exclusively(open()).unwrap();
+        held.file().write_at(format!("{}\n", std::process::id()).as_bytes(), 0).unwrap();
+        assert!(Locked::exclusively(open()).is_err());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while !process::is_ending(child.id()) {
+            std::thread::sleep(LOOK);
+        }
+        held.file().write_at(format!("{}\n", child.id()).as_bytes(), 0).unwrap();
+        let (begun, let_go) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            begun.send(()).unwrap();
+            Locked::shared(open()).is_ok()
+        });
+        let_go.recv().unwrap();
+        std::thread::sleep(4 * LOOK);
+        drop(held);
+        assert!(waits.join().unwrap());
+        child.wait().unwrap();
     }
 }

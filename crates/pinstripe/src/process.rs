@@ -75,6 +75,11 @@ impl Process {
     }
 }
 
+/// Whether the process of this number was killed or has ended, and threads of it may still be there.
+pub fn is_ending(pid: u32) -> bool {
+    look(pid).is_some_and(|(gone, _)| gone)
+}
+
 /// When a process started, in clock ticks after boot; a zombie counts as gone.
 fn start_time(pid: u32) -> Option<u64> {
     look(pid).and_then(|(gone, started)| (!gone).then_some(started))
@@ -114,7 +119,9 @@ mod tests {
         assert!(found.wait(Duration::from_secs(60)));
         assert!(id.find().is_none(), "a zombie is gone");
         assert!(id.is_dying() && !ProcessId { started: 1, ..id }.is_dying());
+        assert!(is_ending(pid));
         child.wait().unwrap();
+        assert!(!is_ending(pid) && !is_ending(std::process::id()));
         assert!(!id.is_dying() && !ProcessId::own().is_dying());
     }
 }
