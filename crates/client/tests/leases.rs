@@ -111,7 +111,7 @@ fn locks_exclude_wait_and_can_be_cancelled() {
         let wanted = lock(F_WRLCK, 4, class);
         std::thread::scope(|s| {
             let waiting = s.spawn(|| c.wait_for_lock(&root(), f, &wanted, &token));
-            std::thread::sleep(Duration::from_millis(20));
+            until(|| c.stats().mds_messages > before);
             c.setlk(&root(), f, lock(F_UNLCK, 3, class), false, None).unwrap();
             assert_eq!(waiting.join().unwrap(), Ok(()));
             c.setlk(&root(), f, lock(F_UNLCK, 4, class), false, None).unwrap();

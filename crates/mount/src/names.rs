@@ -267,6 +267,7 @@ impl Expiring {
             return true;
         }
         while !self.have_arrived(&mut left) && !self.given_up.load(Relaxed) {
+            // Nobody tells when a thread of another process goes on.
             std::thread::sleep(LOOK);
         }
         let mut again = self.names.iter().filter(|name| name.again.is_some());

@@ -5,6 +5,7 @@
 //! Never does: mount.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -17,11 +18,6 @@ use crate::record::Record;
 const NAMES: [&str; 2] = ["mount.pinstripe", "mount.fuse.pinstripe"];
 /// Options that are flags here.
 const FLAGS: [&str; 5] = ["key", "wait", "config", "log_level", "log_file"];
-/// Options of fstab(5) that say who may mount, and when.
-const OF_FSTAB: [&str; 12] = [
-    "auto", "noauto", "user", "nouser", "users", "owner", "group", "fail", "nofail", "_netdev",
-    "defaults", "comment",
-];
 /// Exit codes for mount(8): wrong use, and a mount that failed.
 const WRONG_USE: u8 = 1;
 const FAILED: u8 = 32;
@@ -33,7 +29,7 @@ With a link of this name to pinstripe in /sbin, `mount -t pinstripe` works, and 
 
     HOST:PORT[:/SUBDIR]  /mnt  pinstripe  _netdev,nofail,key=FILE  0 0
 
-It is `pinstripe mount`, see pinstripe-mount(1), and leaves alone what is mounted from the same address already.";
+It is `pinstripe mount`, see pinstripe-mount(1), and leaves alone what the same line has mounted already.";
 
 /// Mount a Pinstripe file system; called by mount(8)
 #[derive(Clone, Debug, Parser)]
@@ -95,10 +91,8 @@ impl HelperArgs {
         if self.sloppy {
             options.retain(|option| parse(std::slice::from_ref(option)).is_ok());
         }
-        if self.fake {
-            return parse(&options).map(|_| None);
-        }
-        if !self.daemon_child && self.is_done() {
+        parse(&options)?;
+        if self.fake || (!self.daemon_child && self.is_done()) {
             return Ok(None);
         }
         let mut args: Vec<OsString> = vec!["pinstripe".into()];
@@ -114,16 +108,23 @@ impl HelperArgs {
         Ok(Some(args))
     }
 
-    /// Whether it is mounted there already, as `mount -a` may ask once more.
+    /// Whether the same was asked for and is mounted there, as `mount -a` asks for all lines again.
     fn is_done(&self) -> bool {
         let Ok(mountpoint) = std::fs::canonicalize(&self.mountpoint) else { return false };
         let Ok(Some(record)) = Record::of(&mountpoint) else { return false };
         if record.process().is_none() {
             return false;
         }
-        let line = std::fs::read(format!("/proc/{}/cmdline", record.process.pid));
-        let address = self.address.as_encoded_bytes();
-        line.is_ok_and(|line| line.split(|byte| *byte == 0).any(|arg| arg == address))
+        let Ok(line) = std::fs::read(format!("/proc/{}/cmdline", record.process.pid)) else {
+            return false;
+        };
+        let args = line.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
+        let args: Vec<OsString> = args.map(|arg| OsStr::from_bytes(arg).into()).collect();
+        // By hand it is another command line: whether that means the same is not looked at.
+        is_called(&args)
+            && HelperArgs::try_parse_from(args).is_ok_and(|other| {
+                (other.address, other.options) == (self.address.clone(), self.options.clone())
+            })
     }
 }
 
@@ -145,7 +146,6 @@ fn sort(given: &[String]) -> Outcome<(Vec<String>, Vec<String>)> {
                 let text = format!("the mount option {name} needs a value: {name}=...");
                 return Err(Failure::usage(text));
             }
-            _ if OF_FSTAB.contains(&name) => {}
             _ => options.push(option.to_string()),
         }
     }
@@ -175,11 +175,11 @@ mod tests {
             ("m mgs:4747 /m", "pinstripe mount --quiet -- mgs:4747 /m"),
             (
                 "m mgs:4747:/a /m -o rw,_netdev,noatime,key=/k,x-systemd.automount,wait=5",
-                "pinstripe mount --key=/k --wait=5 --quiet -o rw,noatime,x-systemd.automount -- mgs:4747:/a /m",
+                "pinstripe mount --key=/k --wait=5 --quiet -o rw,_netdev,noatime,x-systemd.automount -- mgs:4747:/a /m",
             ),
             (
                 "m mgs:4747 /m -nv -t pinstripe -o user,comment=x,log_file=/l",
-                "pinstripe mount --log-file=/l -v -- mgs:4747 /m",
+                "pinstripe mount --log-file=/l -v -o user,comment=x -- mgs:4747 /m",
             ),
             (
                 "m --daemon-child mgs:4747 /m -o ro",
@@ -204,6 +204,7 @@ mod tests {
             ("m a b -x", "'-x'"),
             ("m a b -N 1", "nsenter"),
             ("m a b -f -o frobnicate", "'frobnicate'"),
+            ("m a b -o remount,ro", "mount it anew"),
         ] {
             let refused = command(said).err();
             let named = refused.as_ref().is_some_and(|e| e.code == USAGE && e.text.contains(part));

@@ -6,13 +6,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::process;
 
-/// How long the threads of a killed process are waited for, and how often it is looked.
+/// How long the threads of a killed process are waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A locked file. Unlocked when dropped: closing it would not do, because a process forked
 /// meanwhile has it too, until it executes something.
@@ -37,16 +36,8 @@ impl Locked {
 }
 
 fn take(file: File, lock: impl Fn(&File) -> bool) -> Result<Locked, File> {
-    let end = Instant::now() + ENDS_WITHIN;
-    loop {
-        if lock(&file) {
-            return Ok(Locked(file));
-        }
-        if !holder(&file).is_some_and(process::is_ending) || Instant::now() >= end {
-            return Err(file);
-        }
-        std::thread::sleep(LOOK);
-    }
+    let ended = || holder(&file).is_some_and(|pid| process::ends_within(pid, ENDS_WITHIN));
+    if lock(&file) || (ended() && lock(&file)) { Ok(Locked(file)) } else { Err(file) }
 }
 
 /// The process that the file names.
@@ -82,29 +73,21 @@ mod tests {
         }
     }
 
-    /// A zombie, which the file names, lets go a moment later; a process that runs is not waited for.
     #[test]
-    fn who_was_killed_is_waited_for() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_path_buf();
-        let open = move || File::options().read(true).write(true).open(&path).unwrap();
-        let held = Locked::exclusively(open()).unwrap();
-        held.file().write_at(format!("{}\n", std::process::id()).as_bytes(), 0).unwrap();
-        assert!(Locked::exclusively(open()).is_err());
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        while !process::is_ending(child.id()) {
-            std::thread::sleep(LOOK);
-        }
-        held.file().write_at(format!("{}\n", child.id()).as_bytes(), 0).unwrap();
-        let (begun, let_go) = std::sync::mpsc::channel();
-        let waits = std::thread::spawn(move || {
-            begun.send(()).unwrap();
-            Locked::shared(open()).is_ok()
-        });
-        let_go.recv().unwrap();
-        std::thread::sleep(4 * LOOK);
-        drop(held);
-        assert!(waits.join().unwrap());
-        child.wait().unwrap();
+    fn who_was_killed_is_waited_for_and_who_runs_is_not() -> std::io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        let open = || File::options().read(true).write(true).open(file.path());
+        let held = open()?;
+        held.lock()?;
+        // The lock is the child's alone.
+        let mut child = std::process::Command::new("sleep").arg("1000").stdin(held).spawn()?;
+        open()?.write_at(format!("{}\n", child.id()).as_bytes(), 0)?;
+        assert_eq!(holder(&open()?), Some(child.id()));
+        let taken = [Locked::exclusively(open()?), Locked::shared(open()?)].map(|l| l.is_ok());
+        assert_eq!(taken, [false, false]);
+        child.kill()?;
+        child.wait()?;
+        assert!(Locked::exclusively(open()?).is_ok());
+        Ok(())
     }
 }

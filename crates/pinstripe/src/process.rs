@@ -75,9 +75,12 @@ impl Process {
     }
 }
 
-/// Whether the process of this number was killed or has ended, and threads of it may still be there.
-pub fn is_ending(pid: u32) -> bool {
-    look(pid).is_some_and(|(gone, _)| gone)
+/// Waits for the last thread of a process that was killed, or has ended; whether that ended within `time`. Not where it runs,
+/// or is no more.
+pub fn ends_within(pid: u32, time: Duration) -> bool {
+    let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(fd) = pidfd_open(id, PidfdFlags::empty()) else { return false };
+    look(pid).is_some_and(|(gone, _)| gone) && Process { fd }.wait(time)
 }
 
 /// When a process started, in clock ticks after boot; a zombie counts as gone.
@@ -119,9 +122,10 @@ mod tests {
         assert!(found.wait(Duration::from_secs(60)));
         assert!(id.find().is_none(), "a zombie is gone");
         assert!(id.is_dying() && !ProcessId { started: 1, ..id }.is_dying());
-        assert!(is_ending(pid));
+        assert!(ends_within(pid, Duration::from_secs(60)));
         child.wait().unwrap();
-        assert!(!is_ending(pid) && !is_ending(std::process::id()));
+        let own = std::process::id();
+        assert!(!ends_within(pid, Duration::MAX) && !ends_within(own, Duration::MAX));
         assert!(!id.is_dying() && !ProcessId::own().is_dying());
     }
 }

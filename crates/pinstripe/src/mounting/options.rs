@@ -58,6 +58,12 @@ const KNOWN: &[&str] = &[
     "pauses",
 ];
 
+/// Options of fstab(5) that are for others than us: who may mount, and when.
+const OF_FSTAB: &[&str] = &[
+    "auto", "noauto", "user", "nouser", "users", "owner", "group", "fail", "nofail", "_netdev",
+    "defaults", "comment",
+];
+
 /// What the option `pauses` makes of a client: one of so many points sleeps, for up to so long.
 const PAUSES: (u32, Duration) = (8, Duration::from_millis(3));
 
@@ -129,9 +135,14 @@ impl Options {
             "flock" => self.local_locks = false,
             "localflock" => self.local_locks = true,
             "write_through" => self.client.write_through = true,
-            // Always so, or for others than us.
-            "default_permissions" | "defaults" | "_netdev" | "nofail" => {}
-            other if other.starts_with("x-") => {}
+            // Always so.
+            "default_permissions" => {}
+            other if other.starts_with("x-") || OF_FSTAB.contains(&other) => {}
+            "remount" => {
+                return Err(Failure::usage(
+                    "options of what is mounted cannot be changed (remount); unmount it and mount it anew",
+                ));
+            }
             "io_uring" => {
                 return Err(Failure::usage(
                     "the mount option io_uring needs a value: io_uring=auto|on|off".to_string(),
@@ -158,7 +169,7 @@ impl Options {
     }
 
     fn value(&mut self, name: &str, value: &str) -> Outcome<()> {
-        if name.starts_with("x-") {
+        if name.starts_with("x-") || OF_FSTAB.contains(&name) {
             return Ok(());
         }
         let client = &mut self.client;
@@ -247,6 +258,8 @@ mod tests {
 
     #[test]
     fn options_reach_kernel_and_client() {
+        let fstab = "defaults,_netdev,nofail,user=root,comment=x,x-systemd.automount,x-a=b";
+        assert!(parse(fstab).is_ok());
         let o = parse("ro,noatime,max_dirty_mb=7,x-systemd.automount,nochecksums").unwrap();
         assert!(o.kernel.read_only && o.kernel.atime == fuse::Atime::Noatime);
         assert_eq!((o.client.atime, o.client.max_dirty_mb), (Atime::Never, 7));
@@ -259,6 +272,7 @@ mod tests {
     fn unknown_and_wrong_ones_are_refused_by_name() {
         for (text, part) in [
             ("frobnicate", "'frobnicate'"),
+            ("remount,ro", "mount it anew"),
             ("noatim", "did you mean noatime?"),
             ("max_dirty_mb", "max_dirty_mb=N"),
             ("max_dirty_mb=0", "1 to 65536"),
