@@ -163,12 +163,18 @@ impl Cluster {
         self.servers.get(at)?.running.as_ref().map(Running::pid)
     }
 
-    /// kill -9 of server `at`.
+    /// kill -9 of server `at`, which is gone afterwards.
     pub fn kill(&mut self, at: usize) {
-        if let Some(mut running) = self.servers[at].running.take() {
-            kill9(running.pid().cast_signed());
+        if let Some(mut running) = self.let_die(at) {
             running.kill();
         }
+    }
+
+    /// kill -9 of server `at`, which may not have ended yet.
+    pub fn let_die(&mut self, at: usize) -> Option<Running> {
+        let running = self.servers[at].running.take()?;
+        kill9(running.pid().cast_signed());
+        Some(running)
     }
 
     /// Asks server `at` to end, and waits for it.

@@ -81,9 +81,7 @@ impl OstDir {
         let label = OstLabel::read(&root, path)?;
         let lock = root.file(LABEL, OFlags::RDONLY).map_err(fail)?;
         if flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::AGAIN) {
-            let text =
-                format!("{} ({}) is being served; stop it first", path.display(), label.name());
-            return Err(OstError::Refused(text));
+            return Err(OstError::InUse { path: path.to_path_buf(), name: label.name() });
         }
         // Only a question: the checker reads what lies there, and keeps nobody out.
         flock(&lock, FlockOperation::Unlock).map_err(fail)?;

@@ -163,7 +163,7 @@ pub(crate) fn format(path: &Path, label: &OstLabel) -> Result<(), OstError> {
 
 /// Lets pass an empty directory, the root of a fresh ext4, and what a format that was cut short
 /// left behind (hash directories without an object in them).
-fn refuse_used(dir: &Dir, path: &Path) -> Result<(), OstError> {
+pub(crate) fn refuse_used(dir: &Dir, path: &Path) -> Result<(), OstError> {
     let fail = |e| OstError::io(format!("reading {}", path.display()))(e);
     let shown = path.display();
     for name in dir.names().map_err(fail)? {

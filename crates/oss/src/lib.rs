@@ -47,6 +47,14 @@ pub enum OstError {
     /// The directory cannot be used as asked.
     #[error("{0}")]
     Refused(String),
+    /// Another process has it.
+    #[error("{path} ({name}) is in use by another process; stop that first")]
+    InUse {
+        /// Its directory.
+        path: std::path::PathBuf,
+        /// `OST0003`.
+        name: String,
+    },
     /// The label or the boot record is not readable as one.
     #[error("{path}: {why}")]
     Label {
@@ -76,6 +84,11 @@ pub enum OstError {
 }
 
 impl OstError {
+    /// Whether another process has the target open.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, OstError::InUse { .. })
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> OstError {
         let what = what.into();
         move |e| OstError::Io { what, error: e.into() }

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::fences::{FENCES, Fences};
 use crate::files::{Dir, OBJECTS};
 use crate::flush::{Flusher, Note, run};
-use crate::label::{LABEL, OstLabel, RECORD_MAX, format};
+use crate::label::{LABEL, OstLabel, RECORD_MAX, format, refuse_used};
 use crate::marked::Marked;
 use crate::object::Object;
 use crate::side;
@@ -109,6 +109,17 @@ impl Ost {
     /// Prepares a directory (made when absent) as a target; refuses one that holds anything.
     pub fn format(path: &Path, label: &OstLabel) -> Result<(), OstError> {
         format(path, label)
+    }
+
+    /// Refuses a directory that holds anything but what a format left that was cut short.
+    pub fn refuse_used(path: &Path) -> Result<(), OstError> {
+        let what = format!("opening {}", path.display());
+        refuse_used(&Dir::open(path).map_err(OstError::io(what))?, path)
+    }
+
+    /// The file of a target that is locked by whoever has it open.
+    pub fn lock_file(path: &Path) -> PathBuf {
+        path.join(LABEL)
     }
 
     /// Reads the label of a target, open or not.
@@ -400,11 +411,9 @@ fn lock(root: &Dir, path: &Path, label: &OstLabel) -> Result<OwnedFd, OstError> 
     let fd = root.file(LABEL, OFlags::RDONLY).map_err(fail)?;
     match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(fd),
-        Err(rustix::io::Errno::AGAIN) => Err(OstError::Refused(format!(
-            "{} ({}) is in use by another process",
-            path.display(),
-            label.name()
-        ))),
+        Err(rustix::io::Errno::AGAIN) => {
+            Err(OstError::InUse { path: path.to_path_buf(), name: label.name() })
+        }
         Err(e) => Err(fail(e)),
     }
 }

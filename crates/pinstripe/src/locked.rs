@@ -1,17 +1,25 @@
-//! A file whose lock says that something is in use by a process, and lets go of it for sure.
+//! A file whose lock says that something is in use by a process, and lets go of it for sure; and patience with who was
+//! killed.
 //!
-//! Assumption: everyone locks the same file with flock(2); the kernel frees the lock when the
-//! process ends, however it ends. One that was killed ends thread by thread, and the last lets go: where the file names it,
-//! that is waited for. Never: waits for a process that runs.
+//! Assumption: everyone locks the same file with flock(2); the kernel frees the lock when the process ends, however it
+//! ends. One that was killed ends thread by thread, and the last lets go: where it is known who that is, that is waited
+//! for, so that a server may be started at once after the one before it was killed. Never: waits long for a process that
+//! runs.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::process;
 
-/// How long the threads of a killed process are waited for.
+/// How long the threads of killed processes are waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
+/// As long a process may look as if it ran that was killed just now.
+const GRACE: Duration = Duration::from_millis(250);
+/// How long a lock is tried for whose owner cannot be told, and the pause between two tries.
+const UNKNOWN: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// A locked file. Unlocked when dropped: closing it would not do, because a process forked
 /// meanwhile has it too, until it executes something.
@@ -36,12 +44,85 @@ impl Locked {
 }
 
 fn take(file: File, lock: impl Fn(&File) -> bool) -> Result<Locked, File> {
-    let ended = || holder(&file).is_some_and(|pid| process::ends_within(pid, ENDS_WITHIN));
-    if lock(&file) || (ended() && lock(&file)) { Ok(Locked(file)) } else { Err(file) }
+    let locked = patiently(&file, |()| true, || if lock(&file) { Ok(()) } else { Err(()) });
+    if locked.is_ok() { Ok(Locked(file)) } else { Err(file) }
 }
 
-/// The process that the file names.
-fn holder(file: &File) -> Option<u32> {
+/// As [`patiently`], where what is opened is in use while `lock` is locked.
+pub(crate) fn opens<T, E>(
+    lock: &Path,
+    in_use: impl Fn(&E) -> bool,
+    mut open: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    match File::open(lock) {
+        Ok(file) => patiently(&file, in_use, open),
+        // What cannot be opened has its own words for that.
+        Err(_) => open(),
+    }
+}
+
+/// Tries again what is refused as `in_use`, while those who have `file` locked are ending, as they were killed.
+fn patiently<T, E>(
+    file: &File,
+    in_use: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let begun = Instant::now();
+    loop {
+        let refused = match attempt() {
+            Err(e) if in_use(&e) => e,
+            other => return other,
+        };
+        let holders = holders(file);
+        let waited = begun.elapsed();
+        let last = if holders.is_empty() { UNKNOWN } else { ENDS_WITHIN };
+        if waited > last || !holders.iter().all(|pid| let_go(*pid)) {
+            return Err(refused);
+        }
+        if holders.is_empty() {
+            // Nobody tells when a lock is free whose owner is not known.
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// By whom what `lock` belongs to is in use, for people.
+pub(crate) fn in_use(lock: &Path) -> String {
+    let holders = File::open(lock).map(|file| holders(&file)).unwrap_or_default();
+    match holders.first() {
+        Some(pid) => format!("it is in use by process {pid}"),
+        None => "it is in use by another process".into(),
+    }
+}
+
+/// Whether a process has ended, which is waited for where it was killed.
+fn let_go(pid: u32) -> bool {
+    pid != std::process::id() && process::ends_within(pid, ENDS_WITHIN, GRACE)
+}
+
+/// The processes that have `file` locked, as far as can be told: those the kernel names, or else the one that the file
+/// names itself (where it lies on layers, or in a file system of its own kind, the kernel knows it by other numbers).
+fn holders(file: &File) -> Vec<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let found = file.metadata().map(|m| locked(&locks, m.dev(), m.ino())).unwrap_or_default();
+    if found.is_empty() { named(file).into_iter().collect() } else { found }
+}
+
+/// Those who have a file locked with flock(2), in what proc_locks(5) describes.
+fn locked(locks: &str, dev: u64, ino: u64) -> Vec<u32> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let file = format!("{major:02x}:{minor:02x}:{ino}");
+    let owner = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let flock = words.next() == Some("FLOCK");
+        let pid = words.nth(2)?.parse().ok()?;
+        (flock && words.next() == Some(&*file)).then_some(pid)
+    };
+    locks.lines().filter_map(owner).collect()
+}
+
+/// The process that a file names.
+fn named(file: &File) -> Option<u32> {
     let mut text = [0; 16];
     let length = file.read_at(&mut text, 0).ok()?;
     std::str::from_utf8(&text[..length]).ok()?.lines().next()?.trim().parse().ok()
@@ -58,6 +139,7 @@ impl Drop for Locked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Child, Command};
 
     /// As a process has it between fork(2) and execve(2).
     #[test]
@@ -73,21 +155,82 @@ mod tests {
         }
     }
 
+    /// A process that locks the file, and runs on.
+    fn holder(path: &Path) -> std::io::Result<Child> {
+        let child =
+            Command::new("flock").arg("--no-fork").arg(path).args(["sleep", "1000"]).spawn()?;
+        let file = File::open(path)?;
+        let end = Instant::now() + Duration::from_secs(60);
+        while holders(&file) != [child.id()] && Instant::now() < end {
+            std::thread::yield_now();
+        }
+        Ok(child)
+    }
+
     #[test]
     fn who_was_killed_is_waited_for_and_who_runs_is_not() -> std::io::Result<()> {
         let file = tempfile::NamedTempFile::new()?;
-        let open = || File::options().read(true).write(true).open(file.path());
-        let held = open()?;
-        held.lock()?;
-        // The lock is the child's alone.
-        let mut child = std::process::Command::new("sleep").arg("1000").stdin(held).spawn()?;
-        open()?.write_at(format!("{}\n", child.id()).as_bytes(), 0)?;
-        assert_eq!(holder(&open()?), Some(child.id()));
-        let taken = [Locked::exclusively(open()?), Locked::shared(open()?)].map(|l| l.is_ok());
-        assert_eq!(taken, [false, false]);
-        child.kill()?;
-        child.wait()?;
-        assert!(Locked::exclusively(open()?).is_ok());
+        let open = || File::open(file.path());
+        for lock in [Locked::exclusively, Locked::shared] {
+            let mut child = holder(file.path())?;
+            assert_eq!(holders(&open()?), [child.id()]);
+            assert!(lock(open()?).is_err(), "it runs");
+            child.kill()?;
+            // At once: it may not have begun to end.
+            assert!(lock(open()?).is_ok());
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_refused_for_another_reason_is_not_tried_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for lock in [file.path(), Path::new("/nonexistent/lock")] {
+            let mut tries = 0;
+            let refused = opens(
+                lock,
+                |e| *e == "in use",
+                || {
+                    tries += 1;
+                    Err::<(), _>("damaged")
+                },
+            );
+            assert_eq!((refused, tries), (Err("damaged"), 1));
+        }
+        // Nobody is known to have it: it may be free any moment.
+        let mut tries = 0;
+        let found = opens(
+            file.path(),
+            |e| *e == "in use",
+            || {
+                tries += 1;
+                if tries < 3 { Err("in use") } else { Ok(()) }
+            },
+        );
+        assert_eq!((found, tries), (Ok(()), 3));
+    }
+
+    #[test]
+    fn owners_of_locks_are_found() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 9370 fe:00:1868007 0 EOF\n\
+                     2: POSIX  ADVISORY  WRITE 11 fe:00:1868007 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 12 fe:00:1868007 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ  13 fe:00:1868007 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 14 fe:01:1868007 0 EOF\n\
+                     5: FLOCK  ADVISORY  WRITE 15 fe:00:186800 0 EOF\nnonsense\n";
+        let dev = rustix::fs::makedev(0xfe, 0);
+        assert_eq!(locked(locks, dev, 1_868_007), [9370, 13]);
+        assert_eq!(locked(locks, dev, 1), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn files_may_name_who_has_them() -> std::io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        file.as_file().write_at(b"4711\n", 0)?;
+        assert_eq!(holders(file.as_file()), [4711]);
+        file.as_file().write_at(b"PSTLABEL\x01", 0)?;
+        assert_eq!(holders(file.as_file()), Vec::<u32>::new());
         Ok(())
     }
 }

@@ -75,28 +75,43 @@ impl Process {
     }
 }
 
-/// Waits for the last thread of a process that was killed, or has ended; whether that ended within `time`. Not where it runs,
-/// or is no more.
-pub fn ends_within(pid: u32, time: Duration) -> bool {
+/// Waits for the last thread of a process: as long as `killed` where it was killed or has ended, as long as `runs` where it
+/// runs. Whether that has ended now; one that is no more has.
+pub fn ends_within(pid: u32, killed: Duration, runs: Duration) -> bool {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
-    let Ok(fd) = pidfd_open(id, PidfdFlags::empty()) else { return false };
-    look(pid).is_some_and(|(gone, _)| gone) && Process { fd }.wait(time)
+    match pidfd_open(id, PidfdFlags::empty()) {
+        Err(e) => e == rustix::io::Errno::SRCH,
+        Ok(fd) => {
+            let ends = look(pid).is_none_or(|(gone, _)| gone);
+            Process { fd }.wait(if ends { killed } else { runs })
+        }
+    }
 }
 
-/// When a process started, in clock ticks after boot; a zombie counts as gone.
+/// When a process started, in clock ticks after boot; one that only ends counts as gone.
 fn start_time(pid: u32) -> Option<u64> {
     look(pid).and_then(|(gone, started)| (!gone).then_some(started))
 }
 
-/// Whether a process is a zombie, and when it started.
+/// Whether a process only ends (it was killed, or is a zombie), and when it started.
 fn look(pid: u32) -> Option<(bool, u64)> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    ends(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// As `look`, of what proc_pid_stat(5) describes.
+fn ends(stat: &[u8]) -> Option<(bool, u64)> {
+    /// Of a task's flags, in Linux's `include/linux/sched.h`: it is on its way out.
+    const PF_EXITING: u64 = 4;
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
     // The command's name stands in parentheses and may hold anything.
     let end = stat.iter().rposition(|b| *b == b')')?;
     let rest = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let gone = matches!(fields.first(), Some(&"Z" | &"X"));
-    Some((gone, fields.get(19)?.parse().ok()?))
+    let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
+    let (flags, pending) = (number(6)?, number(28)?);
+    let zombie = matches!(fields.first(), Some(&"Z" | &"X"));
+    // A signal that kills is pending until the first thread gets to run.
+    Some((zombie || flags & PF_EXITING != 0 || pending & KILLED != 0, number(19)?))
 }
 
 #[cfg(test)]
@@ -112,6 +127,22 @@ mod tests {
     }
 
     #[test]
+    fn who_was_killed_counts_as_gone_before_it_is() {
+        let stat = |state: &str, flags: u64, pending: u64| {
+            let text = format!(
+                "7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0 0 0 1 1 0 0 20 0 9 0 4711 1 1 1 0 0 0 0 0 {pending} 0 0"
+            );
+            ends(text.as_bytes())
+        };
+        assert_eq!(stat("S", 4_194_304, 0), Some((false, 4711)));
+        assert_eq!(stat("S", 4_194_304, 1 << 14), Some((false, 4711)), "asked to end");
+        for (state, flags, pending) in [("Z", 4_194_304, 0), ("R", 4_194_308, 0), ("D", 0, 256)] {
+            assert_eq!(stat(state, flags, pending), Some((true, 4711)), "{state}");
+        }
+        assert_eq!(ends(b"7 (a) S 1"), None);
+    }
+
+    #[test]
     fn ending_and_waiting() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id();
@@ -122,10 +153,11 @@ mod tests {
         assert!(found.wait(Duration::from_secs(60)));
         assert!(id.find().is_none(), "a zombie is gone");
         assert!(id.is_dying() && !ProcessId { started: 1, ..id }.is_dying());
-        assert!(ends_within(pid, Duration::from_secs(60)));
+        let (long, none) = (Duration::from_secs(60), Duration::ZERO);
+        assert!(ends_within(pid, long, none));
         child.wait().unwrap();
-        let own = std::process::id();
-        assert!(!ends_within(pid, Duration::MAX) && !ends_within(own, Duration::MAX));
+        assert!(ends_within(pid, none, none), "it is no more");
+        assert!(!ends_within(std::process::id(), long, none));
         assert!(!id.is_dying() && !ProcessId::own().is_dying());
     }
 }

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use mds::{Mdt, MdtLabel, MdtOptions};
+use mds::{Mdt, MdtError, MdtLabel, MdtOptions};
 use net::Service;
-use oss::{Ost, OstLabel, OstOptions, OstService};
+use oss::{Ost, OstError, OstLabel, OstOptions, OstService};
 use proto::mds::{Op, Res};
 use proto::mgs::{KIND_MDT, KIND_MGS, KIND_OST, Register, target_name};
 use proto::{Errno, Fid};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Outcome};
 use crate::label::{Label, kind_name, new_uuid, uuid_text};
+use crate::locked;
 use crate::watch::Watch;
 
 /// What a target does.
@@ -98,8 +99,10 @@ pub fn refuse_used(new: Role, dir: &Path) -> Outcome<()> {
             return Err(Failure::run(text));
         }
     }
-    if new == Role::Mdt {
-        return Mdt::refuse_used(dir).map_err(|e| Failure::run(e.to_string()));
+    match new {
+        Role::Mdt => return Mdt::refuse_used(dir).map_err(|e| Failure::run(e.to_string())),
+        Role::Ost => return Ost::refuse_used(dir).map_err(|e| Failure::run(e.to_string())),
+        Role::Mgs => {}
     }
     let names = entries.filter_map(|e| e.ok().map(|e| e.file_name()));
     match names.into_iter().find(|n| n != "lost+found") {
@@ -150,11 +153,19 @@ impl Target {
         match role {
             Role::Mgs => Err(Failure::run("the management service is no target")),
             Role::Mdt => {
-                let mdt = Mdt::open(dir, MdtOptions::default()).map_err(|e| failed(&e))?;
+                let open = || Mdt::open(dir, MdtOptions::default());
+                let mdt = locked::opens(&Mdt::lock_file(dir), MdtError::is_in_use, open);
+                let mdt = mdt.map_err(|e| failed(&e))?;
                 Ok(Target::Mdt(mdt, who, dir.to_path_buf(), OnceLock::new()))
             }
             Role::Ost => {
-                let ost = Ost::open(dir, OstOptions::default()).map_err(|e| failed(&e))?;
+                let open = || Ost::open(dir, OstOptions::default());
+                let lock = Ost::lock_file(dir);
+                let ost = locked::opens(&lock, OstError::is_in_use, open);
+                let ost = ost.map_err(|e| match e.is_in_use() {
+                    true => failed(&format_args!("{}; stop that first", locked::in_use(&lock))),
+                    false => failed(&e),
+                })?;
                 let service = OstService::new(ost).map_err(|e| failed(&e))?;
                 Ok(Target::Ost(Arc::new(service), who))
             }

@@ -56,6 +56,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether another process, or handle, has the store open.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, StoreError::Busy { .. })
+    }
+
     /// An I/O error with what was being done and to what, e.g. `open /srv/mdt0/STORE`.
     pub(crate) fn io(doing: impl std::fmt::Display, e: impl std::fmt::Display) -> Self {
         StoreError::Io(format!("{doing}: {e}"))

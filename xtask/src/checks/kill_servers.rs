@@ -6,6 +6,7 @@ use crate::durable::{self, Writer};
 use crate::fs::{same, until};
 use crate::holder::Holder;
 use crate::plan::{Check, Need};
+use crate::proc::Cmd;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -63,6 +64,9 @@ fn run(cx: &Cx) -> Result<()> {
             cluster.unmount(&mnt)
         });
     }
+    cx.case("a server takes the place of one that was killed just now", || {
+        replaced(cx, &mut cluster, &idle)
+    });
     cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
         waiting(&mut cluster, &idle)
     });
@@ -70,6 +74,29 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
     Ok(())
+}
+
+/// Who was killed under load takes a while to end: who is started at once waits for that. The load is another process's:
+/// a server is started with copies of all that is open here, and closing them waits for the servers.
+fn replaced(cx: &Cx, cluster: &mut Cluster, mnt: &Path) -> Result<()> {
+    let dir = cx.dir("load")?;
+    let count = dir.join("count");
+    let script = "n=0; while :; do n=$((n + 1)); echo $n > \"$1\"; \
+        head -c 80000 /dev/zero > \"$0/load-$((n % 2000))\"; done";
+    let load = Cmd::new("sh").args(["-c", script]).arg(mnt).arg(&count);
+    let mut load = load.start(&dir.join("log"))?;
+    let made = || std::fs::read_to_string(&count).ok().and_then(|n| n.trim().parse::<u64>().ok());
+    let tried = (0..5 * cluster.servers.len()).try_for_each(|n| {
+        let (at, before) = (n % cluster.servers.len(), made().unwrap_or(0));
+        until("the load goes on", || made().is_some_and(|now| now > before + 100))?;
+        let name = cluster.servers[at].name.clone();
+        let killed = cluster.let_die(at);
+        let started = cluster.start(at).with_context(|| format!("{name}, start {n}"));
+        killed.into_iter().for_each(|mut killed| killed.kill());
+        started
+    });
+    load.kill();
+    tried
 }
 
 /// While a handler of the mount blocks, others are served, also those that come late; and when the

@@ -19,7 +19,7 @@ mod status;
 mod task;
 mod wait;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::RecvTimeoutError;
 use net::{ClusterKey, Endpoint, Service};
 use parking_lot::Mutex;
+use store::fjall_engine;
 use store::{Store, StoreError, Usage};
 
 use crate::format;
@@ -82,6 +83,13 @@ pub enum MdtError {
     Thread(std::io::Error),
 }
 
+impl MdtError {
+    /// Whether another process has the target open.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, MdtError::Store { source, .. } if source.is_busy())
+    }
+}
+
 /// A metadata target.
 pub struct Mdt {
     label: MdtLabel,
@@ -103,6 +111,11 @@ impl Mdt {
     /// Refuses a directory that holds anything but what a format left that was cut short.
     pub fn refuse_used(dir: &Path) -> Result<(), LabelError> {
         format::refuse_used(dir)
+    }
+
+    /// The file of a target that is locked by whoever has it open.
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        fjall_engine::lock_file(&dir.join(format::STORE))
     }
 
     /// The label of a target.

@@ -154,7 +154,7 @@ fn format_and_open_refuse_with_reasons() {
 
     let ost = Ost::open(&target, options()).unwrap();
     assert!(text(Ost::open(&target, options()).map(drop)).contains("in use by another process"));
-    assert!(text(OstDir::open(&target).map(drop)).contains("being served"));
+    assert!(text(OstDir::open(&target).map(drop)).contains("in use by another process"));
     ost.close().unwrap();
     OstDir::open(&target).unwrap();
 

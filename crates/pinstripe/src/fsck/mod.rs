@@ -10,12 +10,15 @@ mod objects;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use mds::Mdt;
 use oss::check::OstDir;
+use oss::{Ost, OstError};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{Common, FsckArgs};
 use crate::failure::{Doing, Failure, Outcome};
+use crate::locked;
 use crate::out;
 use crate::targets::{self, Role};
 use crate::volume::Volume;
@@ -141,7 +144,8 @@ pub fn check(parts: &Parts, data_too: bool) -> Outcome<Findings> {
         let name = targets::name(Role::Mdt, who.index);
         same_fs(&name, who.fs)?;
         writable(&name, dir)?;
-        let report = mds::check::check_dir(dir);
+        let check = || mds::check::check_dir(dir);
+        let report = locked::opens(&Mdt::lock_file(dir), |e| e.is_busy(), check);
         let report = report.doing(|| format!("cannot check {name} in {}", dir.display()))?;
         findings.inodes += report.inodes;
         findings.entries += report.entries;
@@ -157,7 +161,9 @@ pub fn check(parts: &Parts, data_too: bool) -> Outcome<Findings> {
     }
     let mut open: HashMap<u32, OstDir> = HashMap::new();
     for dir in &parts.osts {
-        let ost = OstDir::open(dir).map_err(|e| Failure::run(e.to_string()))?;
+        let look = || OstDir::open(dir);
+        let ost = locked::opens(&Ost::lock_file(dir), OstError::is_in_use, look);
+        let ost = ost.map_err(|e| Failure::run(e.to_string()))?;
         let name = ost.label.name();
         same_fs(&name, ost.label.fs)?;
         if open.contains_key(&ost.label.index) {

@@ -19,7 +19,7 @@ use super::served::Served;
 use super::state::{MgsState, RegisterError};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::label::{LABEL_FILE, Label};
-use crate::locked::Locked;
+use crate::locked::{self, Locked};
 use crate::worker::Worker;
 
 /// The management service of one file system.
@@ -47,10 +47,8 @@ impl Mgs {
         let path = dir.join(LABEL_FILE);
         let lock = File::open(&path).doing(|| format!("cannot open {}", path.display()))?;
         let lock = Locked::exclusively(lock).map_err(|_| {
-            let text = format!(
-                "{} is in use by another server; stop it, or give this one another directory",
-                dir.display()
-            );
+            let (dir, used) = (dir.display(), locked::in_use(&path));
+            let text = format!("{dir}: {used}; stop that, or give this one another directory");
             Failure::run(text)
         })?;
         let state = MgsState::open(dir, label.fs, &label.name).map_err(Failure::run)?;

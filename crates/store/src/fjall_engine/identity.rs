@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -57,6 +57,9 @@ pub fn check(bytes: &[u8], what: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// What a directory is, and the lock.
+pub(super) const STORE: &str = "STORE";
+
 /// The exclusive lock on a store directory, held while this lives.
 pub(super) struct DirLock {
     file: File,
@@ -72,9 +75,14 @@ impl Drop for DirLock {
     }
 }
 
+/// The file in a store's directory that is locked by whoever has it open.
+pub fn lock_file(dir: &Path) -> PathBuf {
+    dir.join(STORE)
+}
+
 /// Locks the store in `dir` and checks what it is.
 pub(super) fn lock(dir: &Path, owner: &str) -> Result<DirLock, StoreError> {
-    let path = dir.join("STORE");
+    let path = lock_file(dir);
     let file = match OpenOptions::new().read(true).open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(no_store(dir)),

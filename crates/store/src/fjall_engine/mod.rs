@@ -29,6 +29,8 @@ use committed::CommittedFile;
 use database::Handle;
 pub use journal::{TORN_COPY, TORN_COPY_BYTES};
 use room::Room;
+
+pub use identity::lock_file;
 pub use space::COMPACTION_BYTES;
 
 /// Smallest limit fjall takes for its journals.
@@ -107,7 +109,7 @@ pub fn format(dir: &Path, options: &FjallOptions) -> Result<(), StoreError> {
     database::create(dir, options, &first)?;
     identity::write_new(dir, "committed", &committed::initial(&first))?;
     // Last: without it the directory is no store.
-    identity::write_new(dir, "STORE", &identity::encode())?;
+    identity::write_new(dir, identity::STORE, &identity::encode())?;
     let parent = dir.canonicalize().map(|d| d.parent().map(Path::to_path_buf));
     if let Ok(Some(parent)) = parent {
         let synced = std::fs::File::open(&parent).and_then(|p| p.sync_all());
