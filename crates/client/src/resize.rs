@@ -3,8 +3,10 @@
 //! Role: a smaller size is durable on the MDT before the objects lose bytes that may have been
 //! synced; until the cut itself is durable the inode keeps the mark of a writer, so that after a
 //! crash the objects say how long the file is: it is as before or as after, never zeros or stale
-//! bytes (invariant 2). Everything else: objects first, then the MDT, so that a size on the MDT
-//! never promises bytes the objects do not have. `io` is held exclusively throughout.
+//! bytes (invariant 2). Where the objects cannot be cut the file keeps the length it had, whatever the MDT
+//! was told: what shows it shorter would show the rest again when it grows. Everything else: objects
+//! first, then the MDT, so that a size on the MDT never promises bytes the objects do not have. `io` is
+//! held exclusively throughout.
 
 use std::sync::Arc;
 
@@ -86,7 +88,6 @@ impl Core {
         };
         let _talk = talk(inode);
         let size = set.size;
-        self.cut_memory(inode, size);
         let shrinks = layout.filter(|_| size < old);
         let mut ops = vec![Op::SetAttr { fid: inode.fid, set: set.clone() }];
         if shrinks.is_some() {
@@ -99,6 +100,8 @@ impl Core {
             Res::Layout { attr, .. } => attr,
             other => attr_of(other)?,
         };
+        // Not before: what the MDT refuses has no effect.
+        self.cut_memory(inode, size);
         {
             let mut guard = inode.st.lock();
             let st = &mut *guard;
@@ -152,7 +155,7 @@ impl Core {
         size: u64,
         old: u64,
     ) -> Result<Option<Attr>, Errno> {
-        self.cut_objects(inode, layout, size, old)?;
+        self.cut_objects(inode, layout, size, old).inspect_err(|_| self.uncut(inode, old))?;
         if inode.st.lock().opens > 0 {
             // The mark stays as long as the file is written; close and fsync commit the cut.
             let mut st = inode.st.lock();
@@ -162,6 +165,17 @@ impl Core {
         self.commit(inode)?;
         let Some(report) = self.size_report(inode, size) else { return Ok(None) };
         attr_of(self.mdt.one(&own_cred(), Op::Report { fid: inode.fid, report })?).map(Some)
+    }
+
+    /// Not all objects could be cut: some are as long as they were. The MDT, which has the mark of a writer, hears of the
+    /// length they make, as of a write.
+    fn uncut(&self, inode: &Inode, old: u64) {
+        let mut st = inode.st.lock();
+        if self.owns(&st) {
+            st.size = st.size.max(old);
+            st.blocks.fill(None);
+            st.unreported = true;
+        }
     }
 
     /// Shortens the objects that reach beyond `size`.

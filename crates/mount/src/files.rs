@@ -19,6 +19,7 @@ use crate::caches::Mark;
 use crate::convert::{cred, entry, errno, name_errno};
 use crate::fs::PinstripeFs;
 use crate::handles::{Handle, OPENED_TO_RUN};
+use crate::unheard::Doubt;
 
 /// Writes from this size on are kept without a copy, bytes; smaller ones would hold a whole
 /// buffer each.
@@ -46,7 +47,13 @@ impl PinstripeFs {
             return Err(self.lost(req, proto::Errno::ESTALE));
         }
         let mark = self.caches.mark();
-        let file = self.client.open(&cred(req), fid, flags).map_err(|e| self.lost(req, e))?;
+        let file = self.client.open(&cred(req), fid, flags).map_err(|e| {
+            if flags.trunc {
+                // Some of its objects may have been cut, others not.
+                self.caches.doubt(Doubt::node(node));
+            }
+            self.lost(req, e)
+        })?;
         self.has_opened(req);
         if o.kill_suidgid {
             self.kill_suid(req, &file)?;

@@ -135,10 +135,16 @@ impl Filesystem for PinstripeFs {
     }
 
     fn setattr(&self, req: &Request, nodeid: u64, set: SetAttr, reply: Reply<AttrOut>) {
+        let cuts = set.size.is_some();
         let done = self.set_attr(req, nodeid, set);
         self.pages.ends.changed(nodeid);
+        let half_done = cuts && done.is_err();
         let done = done.map(|(a, mark)| attr_out(&self.caches, &a, mark));
         self.tell_attr(reply, done, move || Doubt::node(nodeid));
+        if half_done {
+            // Some of its objects may have been cut, others not.
+            self.caches.doubt(Doubt::node(nodeid));
+        }
     }
 
     fn readlink(&self, req: &Request, nodeid: u64, reply: Reply<Data>) {
@@ -484,7 +490,13 @@ impl Filesystem for PinstripeFs {
         let done = self.allocate(fh, offset, len, mode);
         self.pages.ends.changed(nodeid);
         self.caches.touched(nodeid);
+        let zeros = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        let half_done = mode as i32 & zeros != 0 && done.is_err();
         self.tell(reply, done, || Doubt::node(nodeid));
+        if half_done {
+            // Some of its objects may have been punched, others not.
+            self.caches.doubt(Doubt::node(nodeid));
+        }
     }
 
     fn lseek(

@@ -10,6 +10,7 @@ use crate::proc::Cmd;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,6 +68,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("a server takes the place of one that was killed just now", || {
         replaced(cx, &mut cluster, &idle)
     });
+    cx.case("a cut that fails leaves the file as it was", || uncut(cx, &mut cluster));
     cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
         waiting(&mut cluster, &idle)
     });
@@ -97,6 +99,55 @@ fn replaced(cx: &Cx, cluster: &mut Cluster, mnt: &Path) -> Result<()> {
     });
     load.kill();
     tried
+}
+
+/// One of two OSTs is lost while a file is cut: who cuts it hears so. The file is as long as it was for everybody, keeps
+/// what was not to be cut, and shows none of the rest once it has been cut and grows.
+fn uncut(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
+    const LONG: u64 = 300_000;
+    let mounts =
+        [cluster.mount_with("cuts", "request_timeout=2")?, cluster.mount_with("looks", "rw")?];
+    let ways: [(&str, u64, fn(&Path, &File, u64) -> Result<()>); 3] = [
+        ("path", 100_000, |path, _, to| truncate(path, to)),
+        ("descriptor", 100_000, |_, file, to| Ok(file.set_len(to)?)),
+        ("open", 0, |path, _, _| {
+            Ok(File::options().write(true).truncate(true).open(path).map(drop)?)
+        }),
+    ];
+    let osts = osts(cluster)?;
+    for (n, (name, to, cut)) in ways.into_iter().enumerate() {
+        let [path, other] = [&mounts[0], &mounts[1]].map(|mnt| mnt.join(format!("cut-by-{name}")));
+        cx.pinstripe().args(["lfs", "setstripe", "-c", "2", "-S", "64K"]).arg(&path).ok()?;
+        std::fs::write(&path, vec![b'x'; LONG as usize])?;
+        // Where it is not cut by a descriptor nobody has it open to write.
+        let file = File::options().read(true).write(name == "descriptor").open(&path)?;
+        file.sync_all()?;
+        cluster.kill(osts[n % 2]);
+        let cut_now = || cut(&path, &file, to);
+        ensure!(cut_now().is_err(), "{name}: cut without one of its objects");
+        cluster.start(osts[n % 2])?;
+        let agree = |len: u64, kept: u64| -> Result<Vec<u8>> {
+            let [a, b] = [std::fs::read(&path)?, std::fs::read(&other)?];
+            ensure!(a == b, "{name}: two mounts see other bytes ({} and {})", a.len(), b.len());
+            ensure!(a.len() as u64 == len, "{name}: {} bytes, not {len}", a.len());
+            ensure!(a[..kept as usize].iter().all(|b| *b == b'x'), "{name}: kept bytes are gone");
+            Ok(a)
+        };
+        let found = agree(LONG, to)?;
+        ensure!(found.iter().all(|b| matches!(b, b'x' | 0)), "{name}: other bytes");
+        until("the file can be cut", || cut_now().is_ok())?;
+        agree(to, to)?;
+        truncate(&path, LONG)?;
+        let grown = agree(LONG, to)?;
+        ensure!(grown[to as usize..].iter().all(|b| *b == 0), "{name}: what was cut is back");
+    }
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// truncate(2), of what nobody needs to have open.
+fn truncate(path: &Path, to: u64) -> Result<()> {
+    let program = "truncate($ARGV[0], $ARGV[1]) or die \"$!\\n\"";
+    Cmd::new("perl").args(["-e", program]).arg(path).arg(to.to_string()).ok().map(drop)
 }
 
 /// While a handler of the mount blocks, others are served, also those that come late; and when the
