@@ -216,8 +216,7 @@ fn give_up(core: &Core, over: &Receiver<()>) {
     let mut pause = core.options.request_timeout;
     while over.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
         pause = Duration::from_secs(1);
-        let lost = core.osts.read().values().any(|ost| !ost.session.is_connected());
-        if lost || !core.mdt.session.is_connected() {
+        if core.lacks_osts() || !core.mdt.session.is_connected() {
             tracing::error!("a server stays away: what it does not have is lost");
             core.close_sessions();
             return;

@@ -147,6 +147,11 @@ impl Core {
         self.find_ost(index)
     }
 
+    /// Whether one of the OSTs that were used is not connected.
+    pub(crate) fn lacks_osts(&self) -> bool {
+        self.osts.read().values().any(|ost| !ost.session.is_connected())
+    }
+
     /// The session to the OST of a stripe.
     pub(crate) fn stripe(
         self: &Arc<Core>,

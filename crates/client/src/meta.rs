@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::attr::{S_OPENED, S_SIZE};
+use proto::attr::{A_SIZE_LAGS, S_OPENED, S_SIZE};
 use proto::layout::LayoutSpec;
 use proto::mds::{
     C_OPEN, C_TMPFILE, C_TRUNC, Cred, O_READ, O_WRITE, Op, OpenInfo, RD_PLUS, RN_WHITEOUT, Res,
@@ -254,12 +254,30 @@ impl Client {
                 Res::Entries { entries, end } => (entries, end),
                 _ => return Err(Errno::EPROTO),
             };
+        let mut lost = self.core().lacks_osts();
         for entry in &mut entries {
             if let Some(attr) = entry.attr.take() {
-                entry.attr = Some(self.core().settle(attr, asked)?);
+                entry.attr = self.listed(attr, asked, &mut lost);
             }
         }
         Ok(Dir { entries, end })
+    }
+
+    /// Attributes of a file that is listed; None where they cannot be told. That keeps nobody from the names: who looks at
+    /// the file itself waits, and hears why. Once an OST is `lost` no other is asked.
+    fn listed(&self, attr: Attr, asked: Asked, lost: &mut bool) -> Option<Attr> {
+        let core = self.core();
+        let owned = || core.registry.find(attr.fid).is_some_and(|i| core.owns(&i.st.lock()));
+        if *lost && attr.flags & A_SIZE_LAGS != 0 && !owned() {
+            return None;
+        }
+        let fid = attr.fid;
+        let settled = core.settle(attr, asked);
+        if let Err(e) = &settled {
+            tracing::debug!(%fid, error = %e, "a file is listed without its attributes");
+            *lost = true;
+        }
+        settled.ok()
     }
 
     /// Target of a symlink.

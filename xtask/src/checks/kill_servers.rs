@@ -11,6 +11,7 @@ use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ fn run(cx: &Cx) -> Result<()> {
         replaced(cx, &mut cluster, &idle)
     });
     cx.case("a cut that fails leaves the file as it was", || uncut(cx, &mut cluster));
+    cx.case("a directory is listed without an OST", || listed(&mut cluster, &idle));
     cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
         waiting(&mut cluster, &idle)
     });
@@ -142,6 +144,43 @@ fn uncut(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
         ensure!(grown[to as usize..].iter().all(|b| *b == 0), "{name}: what was cut is back");
     }
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// What another mount is writing, of which only a lost OST knows the length, hides nothing else of its directory.
+fn listed(cluster: &mut Cluster, writes: &Path) -> Result<()> {
+    let lists = cluster.mount_with("lists", "request_timeout=2")?;
+    let dir = writes.join("listed");
+    std::fs::create_dir(&dir)?;
+    let files = (0..6).map(|n| {
+        let file = File::create(dir.join(format!("f{n}")))?;
+        file.write_all_at(&[b'x'; 100_000], 0)?;
+        file.sync_all()?;
+        // Half of them are written on.
+        Ok((n, (n % 2 == 0).then_some(file)))
+    });
+    let files = files.collect::<Result<Vec<_>>>()?;
+    let osts = osts(cluster)?;
+    osts.iter().for_each(|&at| cluster.kill(at));
+    let other = lists.join("listed");
+    for round in 0..2 {
+        let names = std::fs::read_dir(&other)?.collect::<std::io::Result<Vec<_>>>();
+        let names = names.with_context(|| format!("the listing, round {round}"))?;
+        ensure!(names.len() == files.len(), "round {round}: {} names", names.len());
+        for (n, written) in &files {
+            let found = std::fs::metadata(other.join(format!("f{n}")));
+            match written {
+                Some(_) => ensure!(found.is_err(), "f{n}: who told its length?"),
+                None => ensure!(found?.len() == 100_000, "f{n} has another length"),
+            }
+        }
+    }
+    osts.iter().try_for_each(|&at| cluster.start(at))?;
+    for (n, _) in &files {
+        let path = other.join(format!("f{n}"));
+        until("all is there again", || std::fs::read(&path).is_ok_and(|b| b.len() == 100_000))?;
+    }
+    drop(files);
+    cluster.unmount(&lists)
 }
 
 /// truncate(2), of what nobody needs to have open.
