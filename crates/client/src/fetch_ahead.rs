@@ -5,6 +5,7 @@
 //! the slots. Never does: decide what may be believed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -66,10 +67,14 @@ impl Core {
         let mut at = offset;
         while at < end {
             let piece = (at / CHUNK * CHUNK + CHUNK).min(end);
+            let begun = Instant::now();
             if let Some(data) = take_slot(inode, at, piece - at) {
                 at += data.len() as u64;
                 parts.push(data);
                 continue;
+            }
+            if self.waited_in_vain(begun) {
+                return Err(Errno::EIO);
             }
             // No slot here: everything up to the next slot comes at once.
             let mut stop = piece;

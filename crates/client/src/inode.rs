@@ -118,6 +118,8 @@ pub(crate) struct State {
     pub(crate) told_at: Option<Instant>,
     /// Reads of it that could not be believed, since a lease was last called back.
     pub(crate) direct_reads: u32,
+    /// When a read of it had waited in vain for a lost OST.
+    pub(crate) gave_up: Option<Instant>,
     /// Written among others: the blocks are asked of the OSTs when it is closed.
     pub(crate) blocks_due: bool,
     /// The MDT was told something since the last sync.
@@ -222,6 +224,7 @@ impl Inode {
             unreported: false,
             unsaid: None,
             direct_reads: 0,
+            gave_up: None,
             saying: false,
             told_at: None,
             blocks_due: false,

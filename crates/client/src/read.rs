@@ -5,6 +5,7 @@
 //! ever move from here to there. Never does: read beyond the file's size.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,6 +26,9 @@ use crate::types::Offer;
 /// latest.
 const ASK_FROM: u32 = 4;
 const ASK_EVERY: u32 = 1024;
+
+/// After a read that failed what the kernel asks for once more comes within this.
+const ASKED_AGAIN_WITHIN: Duration = Duration::from_millis(100);
 
 /// What holes are answered with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -68,11 +72,32 @@ impl Core {
             return Ok(Vec::new());
         }
         let _io = inode.io.read();
+        let begun = Instant::now();
+        let outcome = self.read_from(inode, stream, (offset, len), direct, offer);
+        if outcome.is_err() && self.waited_in_vain(begun) {
+            inode.st.lock().gave_up = Some(Instant::now());
+        }
+        outcome
+    }
+
+    /// As `read`, of more than nothing; holds `io` shared.
+    fn read_from(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        stream: &Mutex<Stream>,
+        (offset, len): (u64, u64),
+        direct: bool,
+        offer: Offer<'_>,
+    ) -> Result<Vec<Bytes>, Errno> {
         let ask = loop {
             self.let_out(inode)?;
             self.load_to_read(inode)?;
             self.options.pauses.point();
-            match self.look(inode, offset, len)? {
+            let local = self.look(inode, offset, len)?;
+            if !matches!(local, Local::Done(_)) && self.gave_up(inode) {
+                return Err(Errno::EIO);
+            }
+            match local {
                 Local::Done(parts) => return Ok(parts),
                 Local::Fetch(ask) => break ask,
                 Local::Untold => {}
@@ -102,6 +127,19 @@ impl Core {
             self.fetch_to(inode, &ask.layout, (offset, ask.len), flags, offer)?.0
         };
         Ok(if ask.over.is_empty() { parts } else { lay_over(&ask, offset, &parts) })
+    }
+
+    /// Whether what failed now was waited for since `begun` because an OST is lost. What failed sooner says nothing of how
+    /// long that has been away.
+    pub(crate) fn waited_in_vain(&self, begun: Instant) -> bool {
+        begun.elapsed() >= self.options.request_timeout / 2 && self.lacks_osts()
+    }
+
+    /// Whether a read of this file has waited for a lost OST just now, in vain. A kernel that reads ahead asks up to three
+    /// times for what it cannot have before it tells who reads: that waits once.
+    fn gave_up(&self, inode: &Inode) -> bool {
+        let gave_up = inode.st.lock().gave_up;
+        gave_up.is_some_and(|at| at.elapsed() < ASKED_AGAIN_WITHIN) && self.lacks_osts()
     }
 
     /// Whether to ask once more for the right to believe what is read: those who wrote when this file was
