@@ -48,7 +48,7 @@ pub enum OstError {
     #[error("{0}")]
     Refused(String),
     /// Another process has it.
-    #[error("{path} ({name}) is in use by another process; stop that first")]
+    #[error("{path} ({name}) is in use by another process")]
     InUse {
         /// Its directory.
         path: std::path::PathBuf,

@@ -86,13 +86,10 @@ fn patiently<T, E>(
     }
 }
 
-/// By whom what `lock` belongs to is in use, for people.
-pub(crate) fn in_use(lock: &Path) -> String {
+/// Who has what `lock` belongs to in use, to be put behind words that say so: ` (process 12)`, or nothing where it is not known.
+pub(crate) fn user(lock: &Path) -> String {
     let holders = File::open(lock).map(|file| holders(&file)).unwrap_or_default();
-    match holders.first() {
-        Some(pid) => format!("it is in use by process {pid}"),
-        None => "it is in use by another process".into(),
-    }
+    holders.first().map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 /// Whether a process has ended, which is waited for where it was killed.

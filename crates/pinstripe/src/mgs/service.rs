@@ -47,9 +47,10 @@ impl Mgs {
         let path = dir.join(LABEL_FILE);
         let lock = File::open(&path).doing(|| format!("cannot open {}", path.display()))?;
         let lock = Locked::exclusively(lock).map_err(|_| {
-            let (dir, used) = (dir.display(), locked::in_use(&path));
-            let text = format!("{dir}: {used}; stop that, or give this one another directory");
-            Failure::run(text)
+            let (dir, other) = (dir.display(), locked::user(&path));
+            Failure::run(format!(
+                "{dir} is in use by another server{other}; stop it, or give this one another directory"
+            ))
         })?;
         let state = MgsState::open(dir, label.fs, &label.name).map_err(Failure::run)?;
         let worker = Worker::start("mgs")?;
