@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::process;
 
@@ -67,29 +67,29 @@ fn patiently<T, E>(
     in_use: impl Fn(&E) -> bool,
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    let begun = Instant::now();
+    let mut paused = Duration::ZERO;
     loop {
         let refused = match attempt() {
             Err(e) if in_use(&e) => e,
             other => return other,
         };
-        let holders = holders(file);
-        let waited = begun.elapsed();
-        let last = if holders.is_empty() { UNKNOWN } else { ENDS_WITHIN };
-        if waited > last || !holders.iter().all(|pid| let_go(*pid)) {
+        let mut holders = holders(file);
+        holders.retain(|pid| !process::ends_within(*pid, Duration::ZERO, Duration::ZERO));
+        if paused >= UNKNOWN || !holders.iter().all(|pid| let_go(*pid)) {
             return Err(refused);
         }
         if holders.is_empty() {
             // Nobody tells when a lock is free whose owner is not known.
             std::thread::sleep(AGAIN);
+            paused += AGAIN;
         }
     }
 }
 
-/// Who has what `lock` belongs to in use, to be put behind words that say so: ` (process 12)`, or nothing where it is not known.
+/// Who has what `lock` belongs to in use, to be put behind words that say so: ` (pid 12)`, or nothing where it is not known.
 pub(crate) fn user(lock: &Path) -> String {
     let holders = File::open(lock).map(|file| holders(&file)).unwrap_or_default();
-    holders.first().map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    holders.first().map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
 /// Whether a process has ended, which is waited for where it was killed.
@@ -137,6 +137,7 @@ impl Drop for Locked {
 mod tests {
     use super::*;
     use std::process::{Child, Command};
+    use std::time::Instant;
 
     /// As a process has it between fork(2) and execve(2).
     #[test]
@@ -152,16 +153,28 @@ mod tests {
         }
     }
 
-    /// A process that locks the file, and runs on.
-    fn holder(path: &Path) -> std::io::Result<Child> {
-        let child =
-            Command::new("flock").arg("--no-fork").arg(path).args(["sleep", "1000"]).spawn()?;
-        let file = File::open(path)?;
-        let end = Instant::now() + Duration::from_secs(60);
-        while holders(&file) != [child.id()] && Instant::now() < end {
-            std::thread::yield_now();
+    /// A process that locks a file and runs on, until this is dropped.
+    struct Holder(Child);
+
+    impl Holder {
+        fn of(path: &Path) -> std::io::Result<Holder> {
+            let mut lock = Command::new("flock");
+            let holder = lock.arg("--no-fork").arg(path).args(["sleep", "1000"]).spawn();
+            let holder = Holder(holder?);
+            let file = File::open(path)?;
+            let end = Instant::now() + Duration::from_secs(60);
+            while holders(&file) != [holder.0.id()] && Instant::now() < end {
+                std::thread::yield_now();
+            }
+            Ok(holder)
         }
-        Ok(child)
+    }
+
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     #[test]
@@ -169,43 +182,56 @@ mod tests {
         let file = tempfile::NamedTempFile::new()?;
         let open = || File::open(file.path());
         for lock in [Locked::exclusively, Locked::shared] {
-            let mut child = holder(file.path())?;
-            assert_eq!(holders(&open()?), [child.id()]);
+            let mut holder = Holder::of(file.path())?;
+            assert_eq!(holders(&open()?), [holder.0.id()]);
             assert!(lock(open()?).is_err(), "it runs");
-            child.kill()?;
+            holder.0.kill()?;
             // At once: it may not have begun to end.
             assert!(lock(open()?).is_ok());
-            child.wait()?;
         }
         Ok(())
     }
 
     #[test]
-    fn what_is_refused_for_another_reason_is_not_tried_again() {
-        let file = tempfile::NamedTempFile::new().unwrap();
+    fn what_is_refused_for_another_reason_is_not_tried_again() -> std::io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        let in_use = |why: &&str| *why == "in use";
         for lock in [file.path(), Path::new("/nonexistent/lock")] {
             let mut tries = 0;
-            let refused = opens(
-                lock,
-                |e| *e == "in use",
-                || {
-                    tries += 1;
-                    Err::<(), _>("damaged")
-                },
-            );
-            assert_eq!((refused, tries), (Err("damaged"), 1));
-        }
-        // Nobody is known to have it: it may be free any moment.
-        let mut tries = 0;
-        let found = opens(
-            file.path(),
-            |e| *e == "in use",
-            || {
+            let damaged = || {
                 tries += 1;
-                if tries < 3 { Err("in use") } else { Ok(()) }
-            },
-        );
-        assert_eq!((found, tries), (Ok(()), 3));
+                Err::<(), _>("damaged")
+            };
+            assert_eq!(opens(lock, in_use, damaged), Err("damaged"));
+            assert_eq!(tries, 1);
+        }
+        Ok(())
+    }
+
+    /// Nobody is known to have it, or the one that is named has ended: it may be free any moment, and is tried a few times.
+    #[test]
+    fn who_is_not_known_is_given_a_moment() -> std::io::Result<()> {
+        let mut ended = Command::new("true").spawn()?;
+        ended.wait()?;
+        for named in [String::new(), format!("{}\n", ended.id())] {
+            let file = tempfile::NamedTempFile::new()?;
+            file.as_file().write_at(named.as_bytes(), 0)?;
+            let mut tries = 0;
+            let free_at = |last: u32| {
+                move |tries: &mut u32| {
+                    *tries += 1;
+                    if *tries < last { Err("in use") } else { Ok(()) }
+                }
+            };
+            assert_eq!(opens(file.path(), |_| true, || free_at(3)(&mut tries)), Ok(()));
+            assert_eq!(tries, 3);
+            tries = 0;
+            let never = opens(file.path(), |_| true, || free_at(u32::MAX)(&mut tries));
+            assert_eq!(never, Err("in use"));
+            let most = UNKNOWN.as_millis() / AGAIN.as_millis() + 1;
+            assert!(u128::from(tries) <= most, "{tries} tries, at most {most}");
+        }
+        Ok(())
     }
 
     #[test]

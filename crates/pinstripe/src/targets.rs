@@ -163,7 +163,10 @@ impl Target {
                 let lock = Ost::lock_file(dir);
                 let ost = locked::opens(&lock, OstError::is_in_use, open);
                 let ost = ost.map_err(|e| match e.is_in_use() {
-                    true => failed(&format_args!("{e}{}", locked::user(&lock))),
+                    true => failed(&format_args!(
+                        "{e}{}; stop that server, or give this one another directory",
+                        locked::user(&lock)
+                    )),
                     false => failed(&e),
                 })?;
                 let service = OstService::new(ost).map_err(|e| failed(&e))?;
