@@ -153,7 +153,16 @@ impl OpenFile {
         if self.flags.write { self.usable() } else { Err(Errno::EBADF) }
     }
 
-    /// An error of write-behind nobody was told by this open file yet (invariant 6).
+    /// An error of write-behind that fsync(2) has not told by this open file yet (invariant 6).
+    fn untold(&self) -> Result<(), Errno> {
+        let st = self.inode.st.lock();
+        match st.failure {
+            Some(e) if self.told.load(SeqCst) != st.failures => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same; it is told with that.
     fn failure(&self) -> Result<(), Errno> {
         let st = self.inode.st.lock();
         let told = self.told.swap(st.failures, SeqCst);
@@ -279,8 +288,9 @@ impl OpenFile {
     }
 
     /// close(2) of a descriptor: bytes of striped files are with their OSTs, and an error of an
-    /// earlier write is told, once (invariant 6). Inline data goes with the release; where that
-    /// ever failed it goes here.
+    /// earlier write is told; it stays for fsync(2) to tell. Who closes may be a child that got a copy
+    /// of the descriptor and does not care: what it is told must not be hidden from who does
+    /// (invariant 6). Inline data goes with the release; where that ever failed it goes here.
     pub fn flush(&self) -> Result<(), Errno> {
         self.usable()?;
         let core = self.core();
@@ -293,7 +303,7 @@ impl OpenFile {
             core.tell(&self.inode, shared, false)?;
             core.careful.store(false, SeqCst);
         }
-        self.failure()
+        self.untold()
     }
 
     /// fsync(2), or fdatasync(2) with `datasync`.

@@ -74,6 +74,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("a write that waits for lost OSTs keeps nobody else waiting", || {
         waiting(&mut cluster, &idle)
     });
+    cx.case("who closes a copy of a descriptor takes no error away", || inherited(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
@@ -207,6 +208,28 @@ fn waiting(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
     }
     writer.ok().context("the writer")?;
     same("what was written", &std::fs::read(mnt.join("large"))?, &[7; 300_000])
+}
+
+/// What the OSTs never took is told by fsync(2), although another process, which cares for nothing, had a copy of the
+/// descriptor and closed it when the error was there.
+fn inherited(cluster: &mut Cluster) -> Result<()> {
+    let mnt = cluster.mount_with("inherits", "request_timeout=2")?;
+    let path = mnt.join("inherited");
+    let file = File::create(&path)?;
+    file.write_all_at(&[1; 300_000], 0)?;
+    file.sync_all()?;
+    let osts = osts(cluster)?;
+    osts.iter().for_each(|&at| cluster.kill(at));
+    file.write_all_at(&[2; 300_000], 0)?;
+    let child = std::process::Command::new("true").stdout(file.try_clone()?).status()?;
+    ensure!(child.success(), "the child: {child}");
+    let told = file.sync_all().map_err(|e| e.raw_os_error());
+    ensure!(told == Err(Some(libc::EIO)), "fsync of what is lost: {told:?}");
+    file.sync_all().context("an error that has been told")?;
+    drop(file);
+    osts.iter().try_for_each(|&at| cluster.start(at))?;
+    until("the file can be read", || std::fs::read(&path).is_ok_and(|b| b == [1; 300_000]))?;
+    cluster.unmount(&mnt)
 }
 
 /// Longer than a write asks an MDT for objects without waiting for OSTs that are lost.
