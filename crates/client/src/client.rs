@@ -300,6 +300,8 @@ impl Threads {
         self.stop_ageing = Some(stop);
         let c = core.clone();
         self.spawn("client-age", move || worker::age(&c, &stopped))?;
+        let (c, awaited) = (core.clone(), inbox.awaited);
+        self.spawn("client-awaited", move || awaited.watch(&c))?;
         let (c, order, leases) = (core.clone(), inbox.order.clone(), inbox.leases);
         self.spawn("client-lease", move || events::lease_thread(&c, &order, &leases))?;
         let (c, order, links) = (core.clone(), inbox.order, inbox.links);
@@ -338,6 +340,7 @@ impl Threads {
         if let Some(hooks) = self.hooks.take() {
             let _ = hooks.leases.send(Lease::Stop);
             let _ = hooks.links.send(Link::Stop);
+            hooks.awaited.end();
         }
         for thread in self.running.drain(..) {
             // A client dropped by one of its own threads cannot wait for it.

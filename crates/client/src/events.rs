@@ -19,6 +19,7 @@ use proto::mds::{
 use proto::mgs::Welcome;
 use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
 
+use crate::awaited::Awaited;
 use crate::connect::ost_index;
 use crate::core::Core;
 use crate::inode::{Inode, Place};
@@ -86,6 +87,7 @@ pub(crate) struct Hooks {
     pub(crate) table: Arc<Leases>,
     pub(crate) leases: Sender<Lease>,
     pub(crate) links: Sender<Link>,
+    pub(crate) awaited: Arc<Awaited>,
 }
 
 /// The receiving ends.
@@ -93,6 +95,7 @@ pub(crate) struct Inbox {
     pub(crate) order: Arc<Order>,
     pub(crate) leases: Receiver<Lease>,
     pub(crate) links: Receiver<Link>,
+    pub(crate) awaited: Arc<Awaited>,
 }
 
 pub(crate) fn hooks(table: Arc<Leases>) -> (Arc<Hooks>, Inbox) {
@@ -100,8 +103,14 @@ pub(crate) fn hooks(table: Arc<Leases>) -> (Arc<Hooks>, Inbox) {
     let (leases, leases_in) = unbounded();
     let (links, links_in) = unbounded();
     let (promises, order) = (Arc::default(), Arc::<Order>::default());
-    let inbox = Inbox { order: order.clone(), leases: leases_in, links: links_in };
-    (Arc::new(Hooks { order, promises, table, leases, links }), inbox)
+    let awaited = Arc::<Awaited>::default();
+    let inbox = Inbox {
+        order: order.clone(),
+        leases: leases_in,
+        links: links_in,
+        awaited: awaited.clone(),
+    };
+    (Arc::new(Hooks { order, promises, table, leases, links, awaited }), inbox)
 }
 
 impl Hooks {
@@ -122,11 +131,17 @@ impl Events for Hook {
         let bad = |reply: CallReply| reply.send(Errno::EPROTO.status(), Vec::new());
         match opcode {
             ops::callback::RECALL => match Recall::from_bytes(&body) {
-                Ok(recall) => drop(leases.send(Lease::Recall(recall, reply))),
+                Ok(recall) => {
+                    self.hooks.awaited.add(reply.not_yet());
+                    let _ = leases.send(Lease::Recall(recall, reply));
+                }
                 Err(_) => bad(reply),
             },
             ops::callback::LEASES => match LeaseRecall::from_bytes(&body) {
-                Ok(recall) => drop(leases.send(Lease::Inodes(recall, reply))),
+                Ok(recall) => {
+                    self.hooks.awaited.add(reply.not_yet());
+                    let _ = leases.send(Lease::Inodes(recall, reply));
+                }
                 Err(_) => bad(reply),
             },
             _ => reply.send(Errno::EOPNOTSUPP.status(), Vec::new()),

@@ -15,6 +15,7 @@
 mod ahead;
 mod atime;
 mod attrs;
+mod awaited;
 mod budget;
 mod client;
 mod config;

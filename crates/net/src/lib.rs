@@ -60,7 +60,7 @@ pub use client::heard::Heard;
 pub use client::options::{ConnectOptions, Events, NoEvents};
 pub use client::runtime::{MAX_CLIENT_THREADS, set_client_threads};
 pub use client::stats::SessionStats;
-pub use client::{CallReply, Session};
+pub use client::{CallReply, NotYet, Session};
 pub use endpoint::Endpoint;
 pub use error::NetError;
 pub use key::ClusterKey;

@@ -75,6 +75,7 @@ fn run(cx: &Cx) -> Result<()> {
         waiting(&mut cluster, &idle)
     });
     cx.case("who closes a copy of a descriptor takes no error away", || inherited(&mut cluster));
+    cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
@@ -223,13 +224,62 @@ fn inherited(cluster: &mut Cluster) -> Result<()> {
     file.write_all_at(&[2; 300_000], 0)?;
     let child = std::process::Command::new("true").stdout(file.try_clone()?).status()?;
     ensure!(child.success(), "the child: {child}");
-    let told = file.sync_all().map_err(|e| e.raw_os_error());
-    ensure!(told == Err(Some(libc::EIO)), "fsync of what is lost: {told:?}");
-    file.sync_all().context("an error that has been told")?;
+    let told = [(); 2].map(|()| file.sync_all().map_err(|e| e.raw_os_error()));
     drop(file);
     osts.iter().try_for_each(|&at| cluster.start(at))?;
+    ensure!(told == [Err(Some(libc::EIO)), Ok(())], "two fsyncs of what is lost: {told:?}");
     until("the file can be read", || std::fs::read(&path).is_ok_and(|b| b == [1; 300_000]))?;
     cluster.unmount(&mnt)
+}
+
+/// Longer than an MDT waits for a client that does not give back a lease.
+const DEAD: Duration = Duration::from_secs(23);
+
+/// Another mount looks at what this one writes, reads and opens while it waits for lost OSTs: all wait until those are
+/// back, and nothing that was written is lost.
+fn awaited(cluster: &mut Cluster) -> Result<()> {
+    let mounts = [cluster.mount("works")?, cluster.mount("asks")?];
+    let [works, asks] = [&mounts[0], &mounts[1]].map(|mnt| mnt.join("awaited"));
+    std::fs::create_dir(&works)?;
+    let names = ["synced", "written", "read"];
+    let holders = names.iter().map(|name| {
+        let mut holder = Holder::create(&works.join(name))?;
+        holder.tell("put 0 300000 1")?;
+        holder.ok()?;
+        Ok(holder)
+    });
+    let mut holders = holders.collect::<Result<Vec<_>>>()?;
+    let askers = names.map(|_| Holder::create(&asks.join("asker")));
+    let mut askers = askers.into_iter().collect::<Result<Vec<_>>>()?;
+    let osts = osts(cluster)?;
+    osts.iter().for_each(|&at| cluster.kill(at));
+    holders[1].tell("write 0 300000 2")?;
+    holders[1].ok()?;
+    holders[0].tell("put 0 300000 2")?;
+    holders[2].tell("read 0 300000")?;
+    for (asker, name) in askers.iter_mut().zip(names) {
+        asker.tell(&format!("stat {name}"))?;
+    }
+    // Not waiting for anything: nobody may be given up for so long.
+    std::thread::sleep(DEAD);
+    ensure!(holders[0].is_busy()? && holders[2].is_busy()?, "answered without OSTs");
+    ensure!(askers[0].is_busy()?, "who knows how long that file is?");
+    osts.iter().try_for_each(|&at| cluster.start(at))?;
+    for (asker, name) in askers.iter_mut().zip(names) {
+        asker.ok().with_context(|| format!("who asked for {name}"))?;
+    }
+    holders[0].ok().context("fsync")?;
+    holders[2].ok().context("the reader")?;
+    for (name, byte) in names.iter().zip([2, 2, 1]) {
+        let found = [&asks, &works].map(|dir| std::fs::read(dir.join(name)));
+        for found in found {
+            same(name, &found?, &[byte; 300_000])?;
+        }
+    }
+    holders[1].tell("fsync")?;
+    holders[1].ok().context("fsync of what was written")?;
+    drop((holders, askers));
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
 }
 
 /// Longer than a write asks an MDT for objects without waiting for OSTs that are lost.

@@ -178,6 +178,11 @@ impl CallReply {
         self.core.upgrade().is_some_and(|core| core.is_in(&self.call))
     }
 
+    /// What tells the server, from any thread, that this is worked on.
+    pub fn not_yet(&self) -> NotYet {
+        NotYet { core: self.core.clone(), call: self.call }
+    }
+
     /// Answers with a status (0 or an errno) and a body.
     pub fn send(mut self, status: i16, body: Vec<u8>) {
         self.answer(status, body);
@@ -196,6 +201,24 @@ impl Drop for CallReply {
         if !self.answered && !self.core.upgrade().is_some_and(|core| core.is_leaving()) {
             self.answer(proto::Errno::EIO.status(), Vec::new());
         }
+    }
+}
+
+/// Puts off the answer to a call-back that takes long for reasons the server cannot know.
+pub struct NotYet {
+    core: Weak<Core>,
+    call: Header,
+}
+
+impl NotYet {
+    /// Whether the call-back was not answered yet, and its session is the present one.
+    pub fn is_awaited(&self) -> bool {
+        self.core.upgrade().is_some_and(|core| core.is_awaited(&self.call))
+    }
+
+    /// The server waits anew. `false`: nobody waits any more, or there is no transport.
+    pub fn send(&self) -> bool {
+        self.core.upgrade().is_some_and(|core| core.not_yet(&self.call))
     }
 }
 

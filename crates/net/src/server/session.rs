@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 /// Bytes of replies kept per session for requests that are sent again. Replies with bulk are not
 /// kept: such requests only read and may run again.
 pub(crate) const KEPT_REPLY_BYTES: usize = 256 << 10;
+/// For how long a client may put off the answer to a call-back by saying that it works on it.
+const PUT_OFF: Duration = Duration::from_secs(300);
 
 type CallDone = Box<dyn FnOnce(Result<Reply, NetError>) + Send>;
 
@@ -31,6 +33,8 @@ struct CallBack {
     frame: Frame,
     deadline: Instant,
     timeout: Duration,
+    /// No later deadline is given.
+    latest: Instant,
     done: CallDone,
 }
 
@@ -111,7 +115,8 @@ impl SessionRef {
     /// Calls the client. `done` gets its answer on some thread of this crate (or of the client, in
     /// process), [`NetError::Timeout`] after `timeout`, [`NetError::Busy`] above `max_callbacks`,
     /// [`NetError::Shutdown`] when the session ends first. While the client is away the call waits;
-    /// it is sent again when the client comes back, so a client may see it twice.
+    /// it is sent again when the client comes back, so a client may see it twice. A client that says
+    /// that it works on it has `timeout` from then on, five minutes longer than without at most.
     pub fn call_back(
         &self,
         opcode: u16,
@@ -355,12 +360,14 @@ impl SessionInner {
         header.session = self.id.into();
         header.epoch = self.epoch.into();
         let frame = Frame { header, body: Bytes::from(body), bulk: Vec::new() };
-        let deadline = Instant::now() + timeout;
+        let now = Instant::now();
+        let (deadline, latest) = (now + timeout, now + timeout + PUT_OFF);
         let mut kept = frame.clone();
         if state.link.is_some() {
             kept.header.flags = (F_CALLBACK | F_RESENT).into();
         }
-        state.callbacks.insert(xid, CallBack { frame: kept, deadline, timeout, done });
+        let call = CallBack { frame: kept, deadline, timeout, latest, done };
+        state.callbacks.insert(xid, call);
         let link = state.link.clone();
         drop(state);
         up(&server.counters.callbacks);
@@ -374,7 +381,17 @@ impl SessionInner {
         if !frame.header.is_reply() {
             return Err(NetError::Protocol("a call-back from the client".into()));
         }
-        let call = self.state.lock().callbacks.remove(&frame.header.xid.get());
+        let xid = frame.header.xid.get();
+        let mut state = self.state.lock();
+        if frame.header.status.get() == Errno::EINPROGRESS.status() {
+            // Not the answer yet. The keeper looks at the old deadline, and from then on at this one.
+            if let Some(call) = state.callbacks.get_mut(&xid) {
+                call.deadline = (Instant::now() + call.timeout).min(call.latest);
+            }
+            return Ok(());
+        }
+        let call = state.callbacks.remove(&xid);
+        drop(state);
         // None: answered too late or twice.
         if let Some(call) = call {
             let bulk = join(frame.bulk);

@@ -7,7 +7,7 @@ use pinstripe_net::*;
 use proto::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 on_each_transport!(
     echo,
@@ -17,6 +17,7 @@ on_each_transport!(
     call_backs,
     call_back_limits,
     call_backs_of_one_that_leaves,
+    call_backs_that_are_put_off,
     credits_are_respected,
     waiting_is_bounded,
     chained_submissions,
@@ -156,6 +157,33 @@ fn call_backs_of_one_that_leaves(kind: Kind) {
     s.close();
     until("the end", || results.len() == 2);
     assert_eq!(results.0.lock()[1].as_ref().unwrap_err(), &NetError::Shutdown);
+}
+
+/// Who says that he works on it has longer, until he says so no more.
+fn call_backs_that_are_put_off(kind: Kind) {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let w = World::new(kind, quick());
+    let log = Arc::new(Log::default());
+    let s = w.connect(ConnectOptions { events: log.clone(), ..options() });
+    let (results, session) = (Results::default(), w.target.session());
+    let call = || session.call_back(1, b"keep".to_vec(), TIMEOUT, results.sink());
+    call();
+    until("the call", || log.kept.lock().len() == 1);
+    let begun = Instant::now();
+    let kept = log.kept.lock().pop().unwrap();
+    let not_yet = kept.not_yet();
+    until("twice its time", || not_yet.send() && begun.elapsed() > 2 * TIMEOUT);
+    assert_eq!(results.len(), 0);
+    kept.send(0, b"late".to_vec());
+    until("the answer", || results.len() == 1);
+    assert_eq!(results.0.lock()[0].as_ref().unwrap().body, &b"late"[..]);
+    assert!(!not_yet.send());
+    call();
+    until("the other call", || log.kept.lock().len() == 1);
+    assert!(log.kept.lock()[0].not_yet().send());
+    until("a timeout", || results.len() == 2);
+    assert!(matches!(results.0.lock()[1], Err(NetError::Timeout { .. })));
+    s.close();
 }
 
 fn credits_are_respected(kind: Kind) {

@@ -9,11 +9,23 @@ use crate::client::CallReply;
 use crate::client::delivering::Delivering;
 use crate::message::Frame;
 use parking_lot::MutexGuard;
+use proto::Errno;
 use proto::frame::{F_CALLBACK, Header};
+
+fn frame(call: &Header, status: i16, body: Vec<u8>) -> Frame {
+    let mut header = call.reply(status);
+    header.flags = (header.flags.get() | F_CALLBACK).into();
+    Frame { header, body: body.into(), bulk: Vec::new() }
+}
 
 impl State {
     fn is_in(&self, call: &Header) -> bool {
         !self.expelled && self.welcome.as_ref().is_some_and(|w| w.session == call.session.get())
+    }
+
+    /// Whether it is worked on.
+    fn awaits(&self, call: &Header) -> bool {
+        self.is_in(call) && self.callbacks.contains(&call.xid.get())
     }
 }
 
@@ -51,9 +63,24 @@ impl Core {
         let Phase::Up(link) = &state.phase else { return };
         let link = link.clone();
         drop(state);
-        let mut header = call.reply(status);
-        header.flags = (header.flags.get() | F_CALLBACK).into();
-        link.send(Frame { header, body: body.into(), bulk: Vec::new() });
+        link.send(frame(call, status, body));
+    }
+
+    /// Whether a call-back is worked on.
+    pub(crate) fn is_awaited(&self, call: &Header) -> bool {
+        self.state.lock().awaits(call)
+    }
+
+    /// Says that a call-back is worked on, if it still is.
+    pub(crate) fn not_yet(&self, call: &Header) -> bool {
+        let state = self.state.lock();
+        if !state.awaits(call) {
+            return false;
+        }
+        let Phase::Up(link) = &state.phase else { return false };
+        let link = link.clone();
+        drop(state);
+        link.send(frame(call, Errno::EINPROGRESS.status(), Vec::new()))
     }
 
     /// Whether a call-back came in the present session.
