@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::mds::{LS_ATTR, LS_OPEN, LS_READ, LS_WRITE, Op};
 use proto::{Attr, Errno, Fid, Layout, TimeSpec};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Held};
 use crate::counters::Counters;
 use crate::inode::{AsOf, Inode, Place, State};
 use crate::leases::{Got, Leases, Mark};
@@ -150,6 +150,35 @@ impl Core {
     /// Whether one of the OSTs that were used is not connected.
     pub(crate) fn lacks_osts(&self) -> bool {
         self.osts.read().values().any(|ost| !ost.session.is_connected())
+    }
+
+    /// Whether an OST of a layout is not connected.
+    pub(crate) fn lacks(&self, layout: &Layout) -> bool {
+        let osts = self.osts.read();
+        let mut used = layout.osts.iter().filter_map(|index| osts.get(index));
+        used.any(|ost| !ost.session.is_connected())
+    }
+
+    /// Whether a file has objects on an OST that is not connected: what is written to it stays here.
+    pub(crate) fn lacks_osts_of(&self, inode: &Inode) -> bool {
+        let layout = match &inode.st.lock().place {
+            Place::Striped(layout) => layout.clone(),
+            _ => return false,
+        };
+        self.lacks(&layout)
+    }
+
+    /// What files hold that have objects on OSTs that are not connected.
+    pub(crate) fn held_for_lost(&self) -> Held {
+        let mut held = Held::default();
+        if self.lacks_osts() {
+            let files = self.registry.all();
+            let lacking = files.iter().filter(|inode| !inode.st.lock().is_clean());
+            for inode in lacking.filter(|inode| self.lacks_osts_of(inode)) {
+                held.add(inode.st.lock().held());
+            }
+        }
+        held
     }
 
     /// The session to the OST of a stripe.

@@ -37,6 +37,11 @@ impl Rpc {
         Rpc { stripe, pieces: Vec::new(), len: 0, parts: Vec::new() }
     }
 
+    /// Where its bytes lie in the file.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        self.parts.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect()
+    }
+
     /// Behind its last byte in the object.
     fn end(&self) -> Option<u64> {
         self.pieces.last().map(|p| p.offset + u64::from(p.len))

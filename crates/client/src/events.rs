@@ -273,8 +273,8 @@ impl Core {
             if let Err(e) = self.pin(&inode) {
                 tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
             }
-            self.drain(&inode);
-            if let Err(e) = self.tell(&inode, true, false) {
+            let drained = self.drain(&inode);
+            if let Err(e) = self.tell(&inode, true, false).and(drained) {
                 tracing::warn!(fid = %inode.fid, error = %e, "giving the lease back");
             }
             let mut st = inode.st.lock();

@@ -295,7 +295,7 @@ impl OpenFile {
         self.usable()?;
         let core = self.core();
         core.note_lost();
-        core.drain(&self.inode);
+        let _told_below = core.drain(&self.inode);
         let shared = !core.owns(&self.inode.st.lock());
         if core.careful.load(SeqCst) || shared {
             // Among others the size is told before close(2) returns: told later, with the last

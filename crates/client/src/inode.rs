@@ -315,6 +315,11 @@ impl State {
         self.held = now;
     }
 
+    /// What the budget was told.
+    pub(crate) fn held(&self) -> Held {
+        self.held
+    }
+
     /// Bytes of data that live with the metadata, as far as they are here.
     pub(crate) fn inline_bytes(&self) -> usize {
         if let Place::Inline(i) = &self.place { i.data.len() } else { 0 }

@@ -147,7 +147,8 @@ impl Client {
         if lock.kind == F_UNLCK {
             // What was written under the lock must be seen by who takes it next.
             if let Some(inode) = core.registry.find(fid).filter(|_| !core.caching()) {
-                core.drain(&inode);
+                // An error is told by fsync and close.
+                let _ = core.drain(&inode);
             }
         }
         let wait = if wait { Wait::IfTaken } else { Wait::Never };

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use net::{NetError, Reply, Session};
@@ -24,6 +25,9 @@ use crate::types::Offer;
 
 /// How often a bulk transfer is tried when its checksum does not fit.
 pub(crate) const CHECKSUM_TRIES: u32 = 3;
+
+/// How soon who waits for a place sees that the target is lost.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Counts bulk RPCs in flight.
 struct Permits {
@@ -111,6 +115,22 @@ impl Ost {
         Some(Permit(self.permits.clone()))
     }
 
+    /// As [`Ost::permit`]; None once the target is lost and this time has come (none: at once).
+    pub(crate) fn permit_by(&self, until: Option<Instant>) -> Option<Permit> {
+        let mut free = self.permits.free.lock();
+        loop {
+            let due = until.is_none_or(|until| Instant::now() >= until);
+            if due && !self.session.is_connected() {
+                return None;
+            }
+            if *free > 0 {
+                *free -= 1;
+                return Some(Permit(self.permits.clone()));
+            }
+            self.permits.freed.wait_for(&mut free, LOOK);
+        }
+    }
+
     /// Waits for a place among the bulk RPCs in flight.
     pub(crate) fn permit(&self) -> Permit {
         let mut free = self.permits.free.lock();
@@ -130,13 +150,13 @@ impl Ost {
     /// `done` runs on some thread and must not block.
     pub(crate) fn write(
         &self,
+        permit: Permit,
         object: ObjectId,
         pieces: Vec<Piece>,
         parts: Vec<Bytes>,
         flags: u8,
         done: impl FnOnce(Result<Written, Errno>) + Send + 'static,
     ) {
-        let permit = self.permit();
         let len: usize = parts.iter().map(Bytes::len).sum();
         let (flags, sums) = match self.checksums {
             true => (flags, sums_of(&pieces, &parts)),

@@ -71,7 +71,7 @@ impl Core {
         if inline {
             return self.tell(inode, false, false);
         }
-        self.drain(inode);
-        Ok(())
+        // What a lost OST did not take is here still, and must come out before anything else is done.
+        self.drain(inode).or_else(|e| if inode.st.lock().is_untold() { Err(e) } else { Ok(()) })
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use proto::layout::ObjectId;
@@ -16,7 +17,7 @@ use crate::core::Core;
 use crate::cut::{self, Apart, Rpc};
 use crate::gather::Gather;
 use crate::inode::{Inode, Place, State, Taken};
-use crate::ost::CHECKSUM_TRIES;
+use crate::ost::{CHECKSUM_TRIES, Ost, Permit};
 
 /// Unstable bytes of one file that make a commit start in the background.
 pub(crate) const COMMIT_AT: u64 = 32 << 20;
@@ -72,12 +73,18 @@ impl Core {
     }
 
     /// Sends what is dirty and does not overlap what is in flight: `all` of it, or what is worth
-    /// an RPC, so that neighbours still to come gather first. Waits for permits only.
-    pub(crate) fn push(self: &Arc<Core>, inode: &Arc<Inode>, all: bool) {
+    /// an RPC, so that neighbours still to come gather first. Waits for permits only, for those of lost OSTs
+    /// not longer than `until` (none: not at all): what did not go then stays dirty, and `false` is returned.
+    pub(crate) fn push(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        all: bool,
+        until: Option<Instant>,
+    ) -> bool {
         let (layout, rpcs) = {
             let mut guard = inode.st.lock();
             let st = &mut *guard;
-            let Place::Striped(layout) = &st.place else { return };
+            let Place::Striped(layout) = &st.place else { return true };
             let layout = layout.clone();
             let flight = &st.flight;
             let taken =
@@ -91,9 +98,36 @@ impl Core {
             st.account(&self.budget);
             (layout, rpcs)
         };
+        let mut left = Vec::new();
         for rpc in rpcs {
-            self.send(inode, &layout, rpc, Way::default(), |_| ());
+            match self.stripe(&layout, rpc.stripe).map(|ost| (ost.permit_by(until), ost)) {
+                Ok((Some(permit), ost)) => {
+                    self.send_to((&ost, permit), inode, &layout, rpc, Way::default(), |_| ());
+                }
+                Ok((None, _)) => left.push(rpc),
+                Err(_) => self.send(inode, &layout, rpc, Way::default(), |_| ()),
+            }
         }
+        let went = left.is_empty();
+        if !went {
+            self.take_back(inode, left);
+        }
+        went
+    }
+
+    /// What was to be sent is dirty again.
+    fn take_back(&self, inode: &Inode, rpcs: Vec<Rpc>) {
+        let mut st = inode.st.lock();
+        let mut runs = Vec::new();
+        for (at, bytes) in rpcs.iter().flat_map(|rpc| &rpc.parts) {
+            let taken = st.flight.remove(*at, at + bytes.len() as u64);
+            runs.extend(taken.into_iter().map(|(at, seg)| (at, seg.data)));
+        }
+        st.again(runs);
+        st.push_all = true;
+        st.dirty_since.get_or_insert(self.tick_now());
+        st.account(&self.budget);
+        inode.landed.notify_all();
     }
 
     /// Sends one write that is in flight already; `heard` gets its outcome.
@@ -105,21 +139,31 @@ impl Core {
         way: Way,
         heard: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        let ranges: Vec<(u64, u64)> =
-            rpc.parts.iter().map(|(at, b)| (*at, at + b.len() as u64)).collect();
-        let ost = match self.stripe(layout, rpc.stripe) {
-            Ok(ost) => ost,
+        match self.stripe(layout, rpc.stripe) {
+            Ok(ost) => self.send_to((&ost, ost.permit()), inode, layout, rpc, way, heard),
             Err(e) => {
-                self.land(inode, rpc.stripe, 0, way, &ranges, Err(e));
-                return heard(Err(e));
+                self.land(inode, rpc.stripe, 0, way, &rpc.ranges(), Err(e));
+                heard(Err(e));
             }
-        };
+        }
+    }
+
+    fn send_to(
+        self: &Arc<Core>,
+        (ost, permit): (&Ost, Permit),
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        rpc: Rpc,
+        way: Way,
+        heard: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let ranges = rpc.ranges();
         let object = layout.object(inode.fid, rpc.stripe);
         let parts: Vec<Bytes> = rpc.parts.into_iter().map(|(_, b)| b).collect();
         let (core, inode) = (self.clone(), inode.clone());
         let (stripe, index) = (rpc.stripe, ost.index);
         let way = Way { list: rpc.pieces.len() > 1, ..way };
-        ost.write(object, rpc.pieces, parts, way.flags, move |result| {
+        ost.write(permit, object, rpc.pieces, parts, way.flags, move |result| {
             let outcome = result.as_ref().map(|_| ()).map_err(|e| *e);
             core.land(&inode, stripe, index, way, &ranges, result);
             heard(outcome);
@@ -187,24 +231,39 @@ impl Core {
         inode.landed.notify_all();
     }
 
-    /// Sends all dirty data and waits for the answers. Errors are in the file's failures. Writers that
-    /// never pause do not keep it from ending.
-    pub(crate) fn drain(self: &Arc<Core>, inode: &Arc<Inode>) {
+    /// Sends all dirty data and waits for the answers; an error that came meanwhile, which is among the file's
+    /// failures, too. Writers that never pause do not keep it from ending, nor do OSTs that are lost for longer
+    /// than a request waits: what did not go to them by then stays dirty, and is a failure.
+    pub(crate) fn drain(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        self.drain_by(inode, Instant::now() + self.options.request_timeout)
+    }
+
+    /// The same; lost OSTs are not waited for any longer than until then.
+    pub(crate) fn drain_by(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        until: Instant,
+    ) -> Result<(), Errno> {
+        let before = inode.st.lock().failures;
         let mut holding = false;
         for round in 1.. {
-            self.push(inode, true);
+            let went = self.push(inode, true, Some(until));
             let mut st = inode.st.lock();
             // Not for what is sent from now on.
             let upto = st.next_sent;
             while st.flight.runs().any(|(_, seg)| seg.tag.id < upto) {
                 inode.landed.wait(&mut st);
             }
-            if st.dirty.is_empty() {
+            if !went {
+                st.fail(Errno::EIO);
+            }
+            if st.dirty.is_empty() || !went {
                 if holding {
                     st.draining -= 1;
                     inode.landed.notify_all();
                 }
-                return;
+                let failed = st.failure.filter(|_| st.failures != before);
+                return failed.map_or(Ok(()), Err);
             }
             // What overlapped something on its way is dirty still, among newer bytes: no more of them.
             if round == DRAIN_ROUNDS {
@@ -212,6 +271,7 @@ impl Core {
                 holding = true;
             }
         }
+        Ok(())
     }
 
     /// Makes durable what OSTs have taken of this file, sending again what a restart lost.
@@ -253,7 +313,7 @@ impl Core {
             if self.committed(inode, committing)? {
                 return Ok(());
             }
-            self.drain(inode);
+            self.drain(inode)?;
             begun = self.begin_commit(inode);
         }
         Err(Errno::EIO)
@@ -278,12 +338,17 @@ impl Core {
         Ok(all)
     }
 
-    /// The OST restarted: what it may have lost goes again now.
+    /// An OST is back: what it may have lost in a restart goes again now, and what waited for it.
     pub(crate) fn resend(self: &Arc<Core>, index: u32) {
         for inode in self.registry.all() {
             let mut st = inode.st.lock();
             if st.unstable.runs().any(|(_, seg)| seg.tag.ost == index) {
                 self.want_commit(&inode, &mut st);
+            }
+            let waits = |layout: &Layout| layout.osts.contains(&index) && !st.dirty.is_empty();
+            if matches!(&st.place, Place::Striped(layout) if waits(layout)) {
+                st.push_all = true;
+                self.want_push(&inode, &mut st);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Instant;
 
 use bytes::Bytes;
 use proto::mds::{Op, Res, SizeReport};
@@ -262,14 +263,14 @@ impl Core {
         self.load_now(inode)?;
         let moved = matches!(inode.st.lock().place, Place::Striped(_));
         if moved {
-            self.drain(inode);
+            self.drain(inode)?;
         }
         Ok(moved)
     }
 
     /// fsync or fdatasync of a file. Errors of write-behind are the caller's to look up.
     pub(crate) fn fsync(self: &Arc<Core>, inode: &Arc<Inode>, datasync: bool) -> Result<(), Errno> {
-        self.drain(inode);
+        let _told_by_the_file = self.drain(inode);
         // The OSTs and the MDT write to their disks at the same time: after a crash before this ends either may have done
         // so, as after one that comes behind a close.
         let commit = self.begin_commit(inode);
@@ -288,11 +289,14 @@ impl Core {
         self.closed_all();
         let inodes = self.registry.all();
         for inode in &inodes {
-            self.push(inode, true);
+            self.push(inode, true, None);
         }
+        let until = Instant::now() + self.options.request_timeout;
         let mut outcome = Ok(());
         let dirty: Vec<_> = inodes.iter().filter(|inode| !inode.st.lock().is_clean()).collect();
-        dirty.iter().for_each(|inode| self.drain(inode));
+        for inode in &dirty {
+            outcome = outcome.and(self.drain_by(inode, until));
+        }
         for some in dirty.chunks(COMMITS_AT_ONCE) {
             let begun: Vec<_> = some.iter().map(|inode| self.begin_commit(inode)).collect();
             for (inode, commit) in some.iter().zip(begun) {

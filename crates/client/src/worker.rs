@@ -61,12 +61,17 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
     for task in tasks {
         match task {
             Task::Push(inode) => {
+                // What a lost OST does not take would keep this thread from all that others take. It goes
+                // when that is back.
+                let lacks = core.lacks_osts_of(&inode);
                 let all = {
                     let mut st = inode.st.lock();
                     st.queued = false;
-                    std::mem::take(&mut st.push_all)
+                    if lacks { st.push_all } else { std::mem::take(&mut st.push_all) }
                 };
-                core.push(&inode, all);
+                if !lacks {
+                    core.push(&inode, all, None);
+                }
                 if core.has_inline(&inode)
                     && let Err(e) = core.tell(&inode, false, false)
                 {
@@ -75,7 +80,9 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
                 core.registry.rest(&inode);
             }
             Task::Commit(inode) => {
-                let done = core.commit(&inode);
+                // As above.
+                let lacks = core.lacks_osts_of(&inode);
+                let done = if lacks { Ok(()) } else { core.commit(&inode) };
                 inode.st.lock().committing = false;
                 if let Err(e) = done {
                     tracing::warn!(fid = %inode.fid, error = %e, "commit failed, it is tried again");
@@ -215,8 +222,8 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
             let st = inode.st.lock();
             !st.dirty.is_empty() || !st.flight.is_empty()
         };
-        if busy {
-            core.drain(&inode);
+        if busy && let Err(e) = core.drain(&inode) {
+            tracing::debug!(fid = %inode.fid, error = %e, "what was written is not all there");
         }
         core.options.pauses.point();
         let cut = !inode.st.lock().cut.is_empty();

@@ -74,7 +74,14 @@ impl Core {
             return Ok(0);
         }
         // Memory is full of what lost servers do not take: after the time a request has, an error.
-        if !self.budget.room(self.options.request_timeout * 2, || self.push_all()) {
+        let patience = self.options.request_timeout;
+        if self.budget.may_lack_room() && self.lacks_osts_of(inode) {
+            let lost = || self.lacks_osts_of(inode).then(|| self.held_for_lost());
+            if !self.budget.room_for_lost(patience, lost) {
+                return Err(Errno::EIO);
+            }
+        }
+        if !self.budget.room(patience * 2, || self.held_for_lost(), || self.push_all()) {
             return Err(Errno::EIO);
         }
         let mut data = Some(data);
@@ -419,7 +426,7 @@ impl Core {
     /// Moves what the MDT holds into objects, durably.
     fn drop_inline(self: &Arc<Core>, inode: &Arc<Inode>, failures: u64) -> Result<(), Errno> {
         self.options.pauses.point();
-        self.drain(inode);
+        self.drain(inode)?;
         self.options.pauses.point();
         self.commit(inode)?;
         self.options.pauses.point();

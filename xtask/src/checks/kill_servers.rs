@@ -76,6 +76,7 @@ fn run(cx: &Cx) -> Result<()> {
     });
     cx.case("who closes a copy of a descriptor takes no error away", || inherited(&mut cluster));
     cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
+    cx.case("a lost OST keeps nobody from the others", || elsewhere(cx, &mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
@@ -280,6 +281,52 @@ fn awaited(cluster: &mut Cluster) -> Result<()> {
     holders[1].ok().context("fsync of what was written")?;
     drop((holders, askers));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// More than a mount holds back of what it was given to write, bytes.
+const MUCH: usize = 100_000_000;
+
+/// Writers of what a lost OST is to take wait, and leave room for those who write elsewhere.
+fn elsewhere(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
+    let mnt = cluster.mount("elsewhere")?;
+    let dirs = ["0", "1"].map(|n| (n, mnt.join(format!("ost{n}"))));
+    for (n, dir) in &dirs {
+        std::fs::create_dir(dir)?;
+        cx.pinstripe().args(["lfs", "setstripe", "-c", "1", "-i", n]).arg(dir).ok()?;
+    }
+    let [(_, lost), (_, there)] = &dirs;
+    let writers = (0..5).map(|n| {
+        let mut writer = Holder::create(&lost.join(format!("f{n}")))?;
+        writer.tell("put 0 100000 1")?;
+        writer.ok()?;
+        Ok(writer)
+    });
+    let mut writers = writers.collect::<Result<Vec<_>>>()?;
+    let ost = cluster.find("ost0")?;
+    cluster.kill(ost);
+    for writer in &mut writers {
+        writer.tell(&format!("write 0 {MUCH} 2"))?;
+    }
+    let mut other = Holder::create(&there.join("f"))?;
+    for byte in [3, 4] {
+        other.tell(&format!("put 0 {MUCH} {byte}"))?;
+        other.ok().context("a write to the other OST")?;
+    }
+    other.tell(&format!("read 0 {MUCH}"))?;
+    other.ok().context("a read from the other OST")?;
+    for writer in &mut writers {
+        ensure!(writer.is_busy()?, "all of it was taken without its OST");
+    }
+    cluster.start(ost)?;
+    for (n, writer) in writers.iter_mut().enumerate() {
+        writer.ok().context("a writer whose OST is back")?;
+        writer.tell("fsync")?;
+        writer.ok().context("its fsync")?;
+        let found = std::fs::read(lost.join(format!("f{n}")))?;
+        ensure!(found.len() == MUCH && found.iter().all(|b| *b == 2), "f{n} holds other bytes");
+    }
+    drop((writers, other));
+    cluster.unmount(&mnt)
 }
 
 /// Longer than a write asks an MDT for objects without waiting for OSTs that are lost.
