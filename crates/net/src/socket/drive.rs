@@ -52,7 +52,7 @@ pub(crate) async fn drive(
             outbox.flush();
             return why;
         }
-        let full = outbox.waiting() > max_waiting;
+        let full = outbox.is_full(max_waiting);
         if full && !stalled {
             peer.stalled();
         }

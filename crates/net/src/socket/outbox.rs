@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tokio::sync::Notify;
 use zerocopy::IntoBytes;
 
@@ -72,6 +72,8 @@ pub(crate) struct Outbox {
     /// Locked only by the thread that set `writing`.
     current: Mutex<Current>,
     waiting: AtomicUsize,
+    /// The task reads no more until less waits, and is to hear of it.
+    paused: AtomicBool,
     /// Whether senders always write themselves: quicker for one, while the task's writes carry more.
     straight: bool,
 }
@@ -98,6 +100,7 @@ impl Outbox {
             queue: Mutex::default(),
             current: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            paused: AtomicBool::new(false),
             straight,
         }
     }
@@ -168,9 +171,15 @@ impl Outbox {
         }
     }
 
-    /// Bytes not yet written.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Relaxed)
+    /// The task: whether more than `most` bytes are not yet written. It is woken when some of them are, by
+    /// whichever thread.
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        if self.waiting.load(Relaxed) <= most {
+            return false;
+        }
+        self.paused.store(true, SeqCst);
+        // Once more: who has written before that tells nobody.
+        self.waiting.load(SeqCst) > most
     }
 
     pub(crate) fn end(&self, why: NetError) {
@@ -202,7 +211,10 @@ impl Outbox {
             }
             match current.write_some(&self.write) {
                 Ok(n) => {
-                    self.waiting.fetch_sub(n, Relaxed);
+                    self.waiting.fetch_sub(n, SeqCst);
+                    if self.paused.load(SeqCst) && self.paused.swap(false, SeqCst) {
+                        self.wake.notify_one();
+                    }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -272,5 +284,33 @@ impl Current {
             self.offset -= len;
             self.pieces.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Stream;
+    use proto::frame::Header;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Whoever writes what waits: a task that reads no more because of it hears of that.
+    #[tokio::test]
+    async fn a_task_that_pauses_is_woken_by_whoever_writes() -> std::io::Result<()> {
+        let (near, _far) = tokio::net::UnixStream::pair()?;
+        let (_, write) = Stream::Unix(near).split()?;
+        let outbox = Arc::new(Outbox::new(write, true));
+        outbox.cork();
+        for _ in 0..4 {
+            assert!(outbox.send(Frame::bare(Header::request(1, 1))));
+        }
+        assert!(outbox.is_full(100));
+        let other = outbox.clone();
+        assert!(std::thread::spawn(move || other.uncork()).join().is_ok());
+        let woken = tokio::time::timeout(Duration::from_secs(20), outbox.wake.notified()).await;
+        assert!(woken.is_ok(), "nobody told that all is written");
+        assert!(!outbox.is_full(100));
+        Ok(())
     }
 }
