@@ -1,8 +1,12 @@
 //! Waiting for several answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// How soon it is seen that waiting is of no use.
+const LOOK: Duration = Duration::from_millis(100);
 
 struct Inner<T> {
     got: Mutex<(Vec<T>, usize)>,
@@ -23,6 +27,18 @@ impl<T> Gather<T> {
     pub(crate) fn ticket(&self) -> Ticket<T> {
         self.0.got.lock().1 += 1;
         Ticket(self.0.clone())
+    }
+
+    /// Waits until all tickets are gone, or it is of no use any more; whether they are gone.
+    pub(crate) fn come_unless(&self, useless: impl Fn() -> bool) -> bool {
+        let mut got = self.0.got.lock();
+        while got.1 > 0 {
+            self.0.more.wait_for(&mut got, LOOK);
+            if got.1 > 0 && MutexGuard::unlocked(&mut got, &useless) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits until all tickets are gone; what they delivered.

@@ -123,7 +123,10 @@ impl Core {
             let taken = st.flight.remove(*at, at + bytes.len() as u64);
             runs.extend(taken.into_iter().map(|(at, seg)| (at, seg.data)));
         }
-        st.again(runs);
+        // Unless they belong to a move into objects that was undone meanwhile.
+        if matches!(st.place, Place::Striped(_)) {
+            st.again(runs);
+        }
         st.push_all = true;
         st.dirty_since.get_or_insert(self.tick_now());
         st.account(&self.budget);
@@ -278,6 +281,17 @@ impl Core {
     pub(crate) fn commit(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
         let begun = self.begin_commit(inode);
         self.end_commit(inode, begun)
+    }
+
+    /// As [`Core::commit`], behind everybody's back: an OST that is lost meanwhile is not waited for, but asked
+    /// again when it is back.
+    pub(crate) fn commit_behind(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let begun = self.begin_commit(inode);
+        let lost = || self.lacks_osts_of(inode);
+        match &begun {
+            Some(committing) if !committing.answers.come_unless(lost) => Ok(()),
+            _ => self.end_commit(inode, begun),
+        }
     }
 
     /// Asks the OSTs to make durable what they have taken of this file; None if there is nothing of it.

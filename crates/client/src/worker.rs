@@ -82,7 +82,7 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
             Task::Commit(inode) => {
                 // As above.
                 let lacks = core.lacks_osts_of(&inode);
-                let done = if lacks { Ok(()) } else { core.commit(&inode) };
+                let done = if lacks { Ok(()) } else { core.commit_behind(&inode) };
                 inode.st.lock().committing = false;
                 if let Err(e) = done {
                     tracing::warn!(fid = %inode.fid, error = %e, "commit failed, it is tried again");
