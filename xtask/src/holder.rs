@@ -115,6 +115,15 @@ impl Holder {
         }
     }
 
+    /// That it does not answer for so long; what it answers ends the waiting.
+    pub fn stays_busy(&self, time: Duration) -> Result<()> {
+        match self.answers.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => bail!("the holder of a file ended"),
+            Ok(answer) => bail!("the holder of a file answered already: {answer}"),
+        }
+    }
+
     /// Its next answer.
     pub fn answer(&mut self) -> Result<String> {
         match self.answers.recv_timeout(PATIENCE) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -267,13 +267,15 @@ impl Core {
             self.new_epoch();
         }
         self.closed_all();
+        // One for all: the MDT lets itself be put off for a limited time only.
+        let until = Instant::now() + self.options.request_timeout;
         for inode in self.registry.all() {
             // Waits for operations that still believe in the lease.
             let _io = inode.io.write();
             if let Err(e) = self.pin(&inode) {
                 tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
             }
-            let drained = self.drain(&inode);
+            let drained = self.drain_by(&inode, until);
             if let Err(e) = self.tell(&inode, true, false).and(drained) {
                 tracing::warn!(fid = %inode.fid, error = %e, "giving the lease back");
             }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use proto::mds::{Op, Res};
@@ -217,12 +217,13 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
     // Several threads hold the right to talk of several files: all take it in the same order.
     batch.sort_by_key(|(inode, _)| inode.fid);
     let mut waiting = VecDeque::new();
+    let until = Instant::now() + core.options.request_timeout;
     for (inode, handle) in batch {
         let busy = {
             let st = inode.st.lock();
             !st.dirty.is_empty() || !st.flight.is_empty()
         };
-        if busy && let Err(e) = core.drain(&inode) {
+        if busy && let Err(e) = core.drain_by(&inode, until) {
             tracing::debug!(fid = %inode.fid, error = %e, "what was written is not all there");
         }
         core.options.pauses.point();

@@ -199,8 +199,8 @@ fn waiting(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
     let mut writer = Holder::create(&mnt.join("large"))?;
     osts.iter().for_each(|&at| cluster.kill(at));
     writer.tell("put 0 300000 7")?;
-    // Not waiting for anything: the request has to be quiet for a while.
-    std::thread::sleep(Duration::from_millis(700));
+    // The request has to be quiet for a while.
+    writer.stays_busy(Duration::from_millis(700))?;
     rustix::fs::statvfs(mnt)?;
     std::fs::create_dir(mnt.join("meanwhile"))?;
     std::fs::write(mnt.join("meanwhile/small"), "small")?;
@@ -220,15 +220,15 @@ fn inherited(cluster: &mut Cluster) -> Result<()> {
     let file = File::create(&path)?;
     file.write_all_at(&[1; 300_000], 0)?;
     file.sync_all()?;
-    let osts = osts(cluster)?;
-    osts.iter().for_each(|&at| cluster.kill(at));
-    file.write_all_at(&[2; 300_000], 0)?;
-    let child = std::process::Command::new("true").stdout(file.try_clone()?).status()?;
-    ensure!(child.success(), "the child: {child}");
-    let told = [(); 2].map(|()| file.sync_all().map_err(|e| e.raw_os_error()));
-    drop(file);
-    osts.iter().try_for_each(|&at| cluster.start(at))?;
-    ensure!(told == [Err(Some(libc::EIO)), Ok(())], "two fsyncs of what is lost: {told:?}");
+    without(cluster, &["ost0", "ost1"], || {
+        file.write_all_at(&[2; 300_000], 0)?;
+        let child = std::process::Command::new("true").stdout(file.try_clone()?).status()?;
+        ensure!(child.success(), "the child: {child}");
+        let told = [(); 2].map(|()| file.sync_all().map_err(|e| e.raw_os_error()));
+        drop(file);
+        ensure!(told == [Err(Some(libc::EIO)), Ok(())], "two fsyncs of what is lost: {told:?}");
+        Ok(())
+    })?;
     until("the file can be read", || std::fs::read(&path).is_ok_and(|b| b == [1; 300_000]))?;
     cluster.unmount(&mnt)
 }
@@ -245,27 +245,23 @@ fn awaited(cluster: &mut Cluster) -> Result<()> {
     let names = ["synced", "written", "read"];
     let holders = names.iter().map(|name| {
         let mut holder = Holder::create(&works.join(name))?;
-        holder.tell("put 0 300000 1")?;
-        holder.ok()?;
+        holder.does("put 0 300000 1")?;
         Ok(holder)
     });
     let mut holders = holders.collect::<Result<Vec<_>>>()?;
     let askers = names.map(|_| Holder::create(&asks.join("asker")));
     let mut askers = askers.into_iter().collect::<Result<Vec<_>>>()?;
-    let osts = osts(cluster)?;
-    osts.iter().for_each(|&at| cluster.kill(at));
-    holders[1].tell("write 0 300000 2")?;
-    holders[1].ok()?;
-    holders[0].tell("put 0 300000 2")?;
-    holders[2].tell("read 0 300000")?;
-    for (asker, name) in askers.iter_mut().zip(names) {
-        asker.tell(&format!("stat {name}"))?;
-    }
-    // Not waiting for anything: nobody may be given up for so long.
-    std::thread::sleep(DEAD);
-    ensure!(holders[0].is_busy()? && holders[2].is_busy()?, "answered without OSTs");
-    ensure!(askers[0].is_busy()?, "who knows how long that file is?");
-    osts.iter().try_for_each(|&at| cluster.start(at))?;
+    without(cluster, &["ost0", "ost1"], || {
+        holders[1].does("write 0 300000 2")?;
+        holders[0].tell("put 0 300000 2")?;
+        holders[2].tell("read 0 300000")?;
+        for (asker, name) in askers.iter_mut().zip(names) {
+            asker.tell(&format!("stat {name}"))?;
+        }
+        holders[0].stays_busy(DEAD).context("who writes")?;
+        ensure!(holders[2].is_busy()? && askers[0].is_busy()?, "answered without OSTs");
+        Ok(())
+    })?;
     for (asker, name) in askers.iter_mut().zip(names) {
         asker.ok().with_context(|| format!("who asked for {name}"))?;
     }
@@ -277,8 +273,7 @@ fn awaited(cluster: &mut Cluster) -> Result<()> {
             same(name, &found?, &[byte; 300_000])?;
         }
     }
-    holders[1].tell("fsync")?;
-    holders[1].ok().context("fsync of what was written")?;
+    holders[1].does("fsync")?;
     drop((holders, askers));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
 }
@@ -297,35 +292,31 @@ fn elsewhere(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
     let [(_, lost), (_, there)] = &dirs;
     let writers = (0..5).map(|n| {
         let mut writer = Holder::create(&lost.join(format!("f{n}")))?;
-        writer.tell("put 0 100000 1")?;
-        writer.ok()?;
+        writer.does("put 0 100000 1")?;
         Ok(writer)
     });
     let mut writers = writers.collect::<Result<Vec<_>>>()?;
-    let ost = cluster.find("ost0")?;
-    cluster.kill(ost);
-    for writer in &mut writers {
-        writer.tell(&format!("write 0 {MUCH} 2"))?;
-    }
-    let mut other = Holder::create(&there.join("f"))?;
-    for byte in [3, 4] {
-        other.tell(&format!("put 0 {MUCH} {byte}"))?;
-        other.ok().context("a write to the other OST")?;
-    }
-    other.tell(&format!("read 0 {MUCH}"))?;
-    other.ok().context("a read from the other OST")?;
-    for writer in &mut writers {
-        ensure!(writer.is_busy()?, "all of it was taken without its OST");
-    }
-    cluster.start(ost)?;
+    without(cluster, &["ost0"], || {
+        for writer in &mut writers {
+            writer.tell(&format!("write 0 {MUCH} 2"))?;
+        }
+        let mut other = Holder::create(&there.join("f"))?;
+        for byte in [3, 4] {
+            other.does(&format!("put 0 {MUCH} {byte}"))?;
+        }
+        other.does(&format!("read 0 {MUCH}"))?;
+        for writer in &mut writers {
+            ensure!(writer.is_busy()?, "all of it was taken without its OST");
+        }
+        Ok(())
+    })?;
     for (n, writer) in writers.iter_mut().enumerate() {
         writer.ok().context("a writer whose OST is back")?;
-        writer.tell("fsync")?;
-        writer.ok().context("its fsync")?;
+        writer.does("fsync")?;
         let found = std::fs::read(lost.join(format!("f{n}")))?;
         ensure!(found.len() == MUCH && found.iter().all(|b| *b == 2), "f{n} holds other bytes");
     }
-    drop((writers, other));
+    drop(writers);
     cluster.unmount(&mnt)
 }
 
@@ -341,8 +332,7 @@ fn first_write(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
     cluster.start(mdt)?;
     let mut writer = Holder::create(&mnt.join("first"))?;
     writer.tell("put 0 300000 8")?;
-    std::thread::sleep(LOST);
-    ensure!(writer.is_busy()?, "a write without any OST was answered");
+    writer.stays_busy(LOST).context("a write without any OST")?;
     for at in osts {
         cluster.start(at)?;
     }
@@ -371,7 +361,7 @@ fn killed(cluster: &mut Cluster) -> Result<()> {
         holder.tell(task)?;
     }
     holders.push(Holder::start(&mnt.join("open"), &[])?);
-    std::thread::sleep(Duration::from_secs(2));
+    holders[0].stays_busy(Duration::from_secs(2)).context("a read without servers")?;
     for (n, holder) in holders.into_iter().enumerate() {
         ensure!(holder.is_busy()?, "number {n} was answered without servers");
         let signal = if n % 2 == 0 { Signal::KILL } else { Signal::INT };
@@ -383,6 +373,19 @@ fn killed(cluster: &mut Cluster) -> Result<()> {
     same("read after all", &std::fs::read(mnt.join("read"))?, &[1; 300_000])?;
     cluster.unmount(&other)?;
     cluster.unmount(&mnt)
+}
+
+/// Does something while servers are gone; they are back afterwards, whatever came of it.
+fn without<T>(
+    cluster: &mut Cluster,
+    names: &[&str],
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let servers = names.iter().map(|name| cluster.find(name)).collect::<Result<Vec<_>>>()?;
+    servers.iter().for_each(|&at| cluster.kill(at));
+    let done = work();
+    servers.iter().try_for_each(|&at| cluster.start(at))?;
+    done
 }
 
 fn osts(cluster: &Cluster) -> Result<Vec<usize>> {
