@@ -4,6 +4,7 @@
 //! of that mount open itself: between fork and exec the new process has it open too, and closing it
 //! there is a FLUSH, which waits for what may only come after that process has started.
 
+use crate::proc::kill;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::{BufRead, Write};
@@ -60,7 +61,7 @@ fn answer<E: std::fmt::Display>(outcome: &Result<(), E>) -> std::io::Result<()> 
     out.flush()
 }
 
-/// Such a process; killed when dropped.
+/// Such a process; killed when dropped, and gone then: what it held is not in use any more.
 pub struct Holder {
     child: Child,
     input: Option<ChildStdin>,
@@ -157,7 +158,6 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        kill(&mut self.child);
     }
 }

@@ -169,7 +169,6 @@ impl Locker {
 
 impl Drop for Locker {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        crate::proc::kill(&mut self.child);
     }
 }

@@ -239,8 +239,7 @@ impl Running {
 
     /// kill -9, and collects it.
     pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.wait(10);
+        kill(&mut self.child);
     }
 }
 
@@ -268,6 +267,15 @@ pub fn ends(child: &Child, limit: Duration) -> Result<bool> {
     }
 }
 
+/// kill -9 of a child, and collects it: what it held is not in use any more. One that waits for servers that are
+/// away is left after a while.
+pub fn kill(child: &mut Child) {
+    let _ = child.kill();
+    if ends(child, GONE).unwrap_or(false) {
+        let _ = child.wait();
+    }
+}
+
 /// kill -9 of a process group that we started.
 pub fn kill_group(leader: u32) {
     if let Some(pid) = rustix::process::Pid::from_raw(leader.cast_signed()) {
@@ -276,7 +284,7 @@ pub fn kill_group(leader: u32) {
 }
 
 /// How long a process that was killed may take to be gone.
-const GONE: Duration = Duration::from_secs(5);
+const GONE: Duration = Duration::from_secs(10);
 
 fn wait(child: &mut Child, limit: Duration) -> Result<(ExitStatus, bool)> {
     if ends(child, limit)? {

@@ -88,9 +88,10 @@ impl Report {
         self.lines.iter().map(|l| l.failed).sum()
     }
 
-    /// Shows why checks failed and, last, the totals.
+    /// Shows why checks failed, then what failed, for who sees only the end, and last the totals.
     pub fn print_end(&self) {
-        for line in self.lines.iter().filter(|l| l.failed > 0) {
+        let failed = || self.lines.iter().filter(|l| l.failed > 0);
+        for line in failed() {
             println!("\n---- {} ({} failed)", line.name, line.failed);
             for name in &line.failures {
                 println!("  failed: {name}");
@@ -99,6 +100,13 @@ impl Report {
                 println!("  {note}");
             }
             print_log(&line.log);
+        }
+        for line in failed() {
+            println!();
+            let said = [&line.failures, &line.notes].into_iter().find(|said| !said.is_empty());
+            for name in said.into_iter().flatten().take(AT_ONCE) {
+                println!("FAIL  {}: {name}", line.name);
+            }
         }
         println!("\n{} passed, {} failed", self.passed(), self.failed());
     }
