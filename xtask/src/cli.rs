@@ -70,6 +70,9 @@ struct Test {
     /// Minutes after which no check is started any more; those left have failed
     #[arg(long, default_value_t = 42, value_name = "MINUTES")]
     budget: u64,
+    /// Only the cases with this in their names; others of their check may need those left out
+    #[arg(long, value_name = "TEXT")]
+    cases: Option<String>,
     /// Where the scratch directory is made; must be on a disk and open to every user
     #[arg(long, default_value = "/var/tmp", value_name = "DIR")]
     scratch: PathBuf,
@@ -130,6 +133,7 @@ fn test(args: Test) -> Result<bool> {
             budget: Duration::from_secs(args.budget * 60),
             scratch: args.scratch,
             options: args.options,
+            cases: args.cases,
         },
         chosen,
     )?;

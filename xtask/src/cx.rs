@@ -33,6 +33,8 @@ pub struct Settings {
     pub tests: bool,
     /// Mount options for mounts that are not given any.
     pub options: Option<String>,
+    /// Only cases with this in their names.
+    pub cases: Option<String>,
 }
 
 impl Settings {
@@ -123,8 +125,11 @@ impl Cx {
         self.mounts.borrow_mut().push(mount);
     }
 
-    /// Runs one named case; a failure is printed and counted, and the check goes on.
+    /// Runs one named case, if it is wanted; a failure is printed and counted, and the check goes on.
     pub fn case(&self, name: &str, body: impl FnOnce() -> Result<()>) -> bool {
+        if self.set.cases.as_ref().is_some_and(|part| !name.contains(part)) {
+            return true;
+        }
         let start = Instant::now();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
             .unwrap_or_else(|_| Err(anyhow!("the case panicked")));
@@ -193,7 +198,12 @@ impl Cx {
                 println!("FAIL  {}: {e:?}", self.set.name);
                 self.count(&format!("{}: {}", self.set.name, one_line(&e)), false);
             }
-            Ok(()) if bare => self.count(&self.set.name, true),
+            Ok(()) if bare => {
+                // A name that is none of a case's proves nothing.
+                let all = self.set.cases.is_none();
+                let what = if all { &*self.set.name } else { "no case has that in its name" };
+                self.count(what, all);
+            }
             Ok(()) => {}
         }
         let mut tally = self.tally.borrow_mut();

@@ -30,6 +30,8 @@ pub struct Options {
     pub scratch: PathBuf,
     /// Mount options.
     pub options: Option<String>,
+    /// Only cases with this in their names.
+    pub cases: Option<String>,
 }
 
 enum State {
@@ -153,7 +155,8 @@ impl Runner {
         self.nodes[i].after.iter().find(failed).map(|&s| self.nodes[s].check.name)
     }
 
-    fn settings(&self, check: &Check) -> Settings {
+    fn settings(&self, i: usize) -> Settings {
+        let check = self.nodes[i].check;
         Settings {
             name: check.name.to_owned(),
             scratch: self.scratch.join(check.name),
@@ -166,12 +169,13 @@ impl Runner {
             release: self.options.release,
             tests: self.tests,
             options: self.options.options.clone(),
+            cases: if self.nodes[i].is_step { None } else { self.options.cases.clone() },
         }
     }
 
     fn launch(&mut self, i: usize) -> Result<()> {
         let check = self.nodes[i].check;
-        let settings = self.settings(check);
+        let settings = self.settings(i);
         std::fs::create_dir_all(&settings.scratch)?;
         let _ = std::fs::remove_file(&settings.tally);
         let log = std::fs::File::create(log_of(check))?;
@@ -210,7 +214,7 @@ impl Runner {
     /// Settles a check whose process has ended or was killed.
     fn finish(&mut self, i: usize, took: Duration, killed: Option<String>) {
         let check = self.nodes[i].check;
-        let settings = self.settings(check);
+        let settings = self.settings(i);
         let scope = Scope { dir: settings.scratch.clone(), tag: tag(&settings.scratch) };
         let left = sweep(&scope);
         if let State::Running { child, .. } = &mut self.nodes[i].state {

@@ -123,6 +123,7 @@ pub fn run(bench: Bench) -> Result<()> {
         release: true,
         tests: false,
         options: bench.options.clone(),
+        cases: None,
     };
     build_now(&settings, bench.pinstripe.as_deref())?;
     let mut words: Vec<_> = std::env::args_os().skip(1).collect();
