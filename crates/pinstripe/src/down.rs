@@ -3,7 +3,9 @@
 //! Order: unmount first, so that a mount in use is left alone and said so; the process then ends
 //! by itself, and is waited for. A dead mount is detached.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fuse::{MountError, MountState};
@@ -11,6 +13,7 @@ use fuse::{MountError, MountState};
 use crate::cli::{Common, DownArgs};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::later;
+use crate::locked;
 use crate::out;
 use crate::places;
 use crate::record::Record;
@@ -21,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASKED_TWICE: Duration = Duration::from_secs(1);
 /// With --force: time before it is ended.
 const FORCED: Duration = Duration::from_secs(10);
+/// At most so many of those who use a mount are named.
+const NAMED: usize = 10;
 
 /// Runs the command.
 pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
@@ -113,33 +118,51 @@ fn unmount(mountpoint: &Path, force: bool) -> Outcome<Unmounted> {
         let text = format!("{} is a {} mount, not Pinstripe's", mountpoint.display(), entry.fstype);
         return Err(Failure::run(text));
     }
-    match fuse::unmount(mountpoint, lazy) {
+    // In use, too, is what somebody is just looking up, or has open who was killed a moment ago.
+    let unmounted = locked::patiently(
+        || users(mountpoint),
+        |e| matches!(e, MountError::Busy(_)),
+        || fuse::unmount(mountpoint, lazy),
+    );
+    match unmounted {
         Ok(()) => Ok(was),
-        Err(MountError::Busy(_)) => Err(Failure::run(format!(
-            "{} is in use{}; end those processes, or use --force",
-            mountpoint.display(),
-            users(mountpoint)
-        ))),
+        Err(MountError::Busy(_)) => {
+            let users: Vec<_> = users(mountpoint).iter().take(NAMED).map(u32::to_string).collect();
+            let by = if users.is_empty() { "" } else { " by process " };
+            Err(Failure::run(format!(
+                "{} is in use{by}{}; end those processes, or use --force",
+                mountpoint.display(),
+                users.join(", ")
+            )))
+        }
         Err(e) => Err(Failure::run(e.to_string())),
     }
 }
 
-/// Who has files or their working directory there, as far as this user may know.
-fn users(mountpoint: &Path) -> String {
+/// Who has files open or mapped or their working directory there, as far as this user may know.
+fn users(mountpoint: &Path) -> Vec<u32> {
+    let is_inside = |path: &Path| path.starts_with(mountpoint);
     let inside = |pid: &u32| {
         let proc = Path::new("/proc").join(pid.to_string());
         let links = ["cwd", "root", "exe"].map(|l| proc.join(l));
         let fds = std::fs::read_dir(proc.join("fd")).into_iter().flatten();
         let fds = fds.filter_map(|e| e.ok().map(|e| e.path()));
-        links
-            .into_iter()
-            .chain(fds)
-            .any(|l| std::fs::read_link(l).is_ok_and(|target| target.starts_with(mountpoint)))
+        let maps = std::fs::read(proc.join("maps")).unwrap_or_default();
+        let is_link_inside = |l: PathBuf| std::fs::read_link(l).is_ok_and(|t| is_inside(&t));
+        links.into_iter().chain(fds).any(is_link_inside)
+            || mapped(&maps).any(|file| is_inside(Path::new(OsStr::from_bytes(file))))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten();
     let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let found: Vec<String> = pids.filter(inside).take(10).map(|p| p.to_string()).collect();
-    if found.is_empty() { String::new() } else { format!(" by process {}", found.join(", ")) }
+    pids.filter(inside).collect()
+}
+
+/// The files in what proc_pid_maps(5) describes.
+fn mapped(maps: &[u8]) -> impl Iterator<Item = &[u8]> {
+    maps.split(|byte| *byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|byte| *byte == b'/')?;
+        Some(&line[at..])
+    })
 }
 
 fn say(mountpoint: &Path, pid: Option<u32>, common: &Common) -> Outcome<()> {
@@ -150,4 +173,19 @@ fn say(mountpoint: &Path, pid: Option<u32>, common: &Common) -> Outcome<()> {
         out::line(&format!("{} is unmounted", mountpoint.display()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped;
+
+    #[test]
+    fn mapped_files_are_found() {
+        let maps = b"559-55a r--p 00000000 fe:00 42     /usr/bin/cat\n\
+                     7f0-7f1 rw-p 00000000 00:00 0 \n\
+                     7f1-7f2 rw-s 00000000 00:2f 7      /mnt/with blank (deleted)\n\
+                     7ff-800 rw-p 00000000 00:00 0      [stack]\n";
+        let found: Vec<_> = mapped(maps).collect();
+        assert_eq!(found, [&b"/usr/bin/cat"[..], b"/mnt/with blank (deleted)"]);
+    }
 }

@@ -3,8 +3,8 @@
 //!
 //! Assumption: everyone locks the same file with flock(2); the kernel frees the lock when the process ends, however it
 //! ends. One that was killed ends thread by thread, and the last lets go: where it is known who that is, that is waited
-//! for, so that a server may be started at once after the one before it was killed. Never: waits long for a process that
-//! runs.
+//! for, so that a server may be started at once after the one before it was killed, and a mount taken away after those
+//! who worked in it were. Never: waits long for a process that runs.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,7 +17,7 @@ use crate::process;
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 /// As long a process may look as if it ran that was killed just now.
 const GRACE: Duration = Duration::from_millis(250);
-/// How long a lock is tried for whose owner cannot be told, and the pause between two tries.
+/// How long that is tried whose user cannot be told, and the pause between two tries.
 const UNKNOWN: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -44,7 +44,8 @@ impl Locked {
 }
 
 fn take(file: File, lock: impl Fn(&File) -> bool) -> Result<Locked, File> {
-    let locked = patiently(&file, |()| true, || if lock(&file) { Ok(()) } else { Err(()) });
+    let attempt = || if lock(&file) { Ok(()) } else { Err(()) };
+    let locked = patiently(|| holders(&file), |()| true, attempt);
     if locked.is_ok() { Ok(Locked(file)) } else { Err(file) }
 }
 
@@ -55,15 +56,16 @@ pub(crate) fn opens<T, E>(
     mut open: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
     match File::open(lock) {
-        Ok(file) => patiently(&file, in_use, open),
+        Ok(file) => patiently(|| holders(&file), in_use, open),
         // What cannot be opened has its own words for that.
         Err(_) => open(),
     }
 }
 
-/// Tries again what is refused as `in_use`, while those who have `file` locked are ending, as they were killed.
-fn patiently<T, E>(
-    file: &File,
+/// Tries again what is refused as `in_use`, while those who use it (`users`, as far as it is known) are ending, as they
+/// were killed, and for a moment while nobody is known to.
+pub(crate) fn patiently<T, E>(
+    users: impl Fn() -> Vec<u32>,
     in_use: impl Fn(&E) -> bool,
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
@@ -73,13 +75,13 @@ fn patiently<T, E>(
             Err(e) if in_use(&e) => e,
             other => return other,
         };
-        let mut holders = holders(file);
-        holders.retain(|pid| !process::ends_within(*pid, Duration::ZERO, Duration::ZERO));
-        if paused >= UNKNOWN || !holders.iter().all(|pid| let_go(*pid)) {
+        let mut users = users();
+        users.retain(|pid| !process::ends_within(*pid, Duration::ZERO, Duration::ZERO));
+        if paused >= UNKNOWN || !users.iter().all(|pid| let_go(*pid)) {
             return Err(refused);
         }
-        if holders.is_empty() {
-            // Nobody tells when a lock is free whose owner is not known.
+        if users.is_empty() {
+            // Nobody tells when it is free.
             std::thread::sleep(AGAIN);
             paused += AGAIN;
         }

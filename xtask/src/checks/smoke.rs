@@ -4,6 +4,7 @@
 use crate::cx::Cx;
 use crate::fs::{Fs, is_mounted, same, until};
 use crate::plan::{Check, Need};
+use crate::proc::Cmd;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -64,6 +65,7 @@ fn run(cx: &Cx) -> Result<()> {
         fs.up()?;
         same("busy", &std::fs::read(fs.mnt.join("busy"))?, b"kept")
     });
+    cx.case("down right after those were killed who worked there", || killed_users(cx, &mut fs));
     cx.case("fsck finds nothing", || fs.down_and_check());
     cx.case("in the foreground, Ctrl-C ends it", || foreground(cx, &fs, &data));
     cx.case("a lazily unmounted one ends", || {
@@ -144,6 +146,23 @@ fn shown_as_down(cx: &Cx, fs: &Fs) -> Result<()> {
         ensure!(said.contains(&name) && said.contains("down"), "{which:?}: {said}");
     }
     Ok(())
+}
+
+/// Who has much memory is a while in dying, and has its files open until then.
+fn killed_users(cx: &Cx, fs: &mut Fs) -> Result<()> {
+    let program =
+        "open(F, '>', $ARGV[0]) or die; $much = 'x' x 4e8; syswrite(F, 'ready'); sleep 1000";
+    let names = ["killed-0", "killed-1", "killed-2"].map(|name| fs.mnt.join(name));
+    let users = names.each_ref().map(|name| {
+        Cmd::new("perl").args(["-e", program]).arg(name).start(&cx.scratch().join("users.log"))
+    });
+    let mut users = users.into_iter().collect::<Result<Vec<_>>>()?;
+    for name in &names {
+        until("all are there", || std::fs::read(name).is_ok_and(|said| said == b"ready"))?;
+    }
+    users.iter_mut().for_each(|user| user.signal(Signal::KILL));
+    cx.pinstripe().arg("down").arg(&fs.mnt).limit(60).ok()?;
+    fs.up().map(drop)
 }
 
 /// What a killed process left mounted does not stay when its files are mounted somewhere else.
