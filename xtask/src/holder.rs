@@ -48,6 +48,7 @@ fn obey(path: &Path, file: &File, line: &str) -> std::io::Result<()> {
         // Of a name beside it.
         "stat" => path.with_file_name(words[1]).symlink_metadata().map(|_| ()),
         "fsync" => file.sync_all(),
+        "statfs" => Ok(rustix::fs::fstatvfs(file).map(|_| ())?),
         other => Err(std::io::Error::other(format!("no such word: {other}"))),
     }
 }

@@ -147,19 +147,19 @@ impl Core {
         self.find_ost(index)
     }
 
-    /// Whether one of the OSTs that were used is not connected.
+    /// Whether one of the OSTs that were used is lost, or hangs.
     pub(crate) fn lacks_osts(&self) -> bool {
-        self.osts.read().values().any(|ost| !ost.session.is_connected())
+        self.osts.read().values().any(|ost| ost.is_lost())
     }
 
-    /// Whether an OST of a layout is not connected.
+    /// Whether an OST of a layout is lost, or hangs.
     pub(crate) fn lacks(&self, layout: &Layout) -> bool {
         let osts = self.osts.read();
         let mut used = layout.osts.iter().filter_map(|index| osts.get(index));
-        used.any(|ost| !ost.session.is_connected())
+        used.any(|ost| ost.is_lost())
     }
 
-    /// Whether a file has objects on an OST that is not connected: what is written to it stays here.
+    /// Whether a file has objects on an OST that is lost, or hangs: what is written to it stays here.
     pub(crate) fn lacks_osts_of(&self, inode: &Inode) -> bool {
         let layout = match &inode.st.lock().place {
             Place::Striped(layout) => layout.clone(),
@@ -168,7 +168,7 @@ impl Core {
         self.lacks(&layout)
     }
 
-    /// What files hold that have objects on OSTs that are not connected.
+    /// What files hold that have objects on OSTs that are lost, or hang.
     pub(crate) fn held_for_lost(&self) -> Held {
         let mut held = Held::default();
         if self.lacks_osts() {

@@ -41,6 +41,11 @@ impl<T> Gather<T> {
         true
     }
 
+    /// What was delivered until now.
+    pub(crate) fn so_far(self) -> Vec<T> {
+        std::mem::take(&mut self.0.got.lock().0)
+    }
+
     /// Waits until all tickets are gone; what they delivered.
     pub(crate) fn wait(self) -> Vec<T> {
         let mut got = self.0.got.lock();

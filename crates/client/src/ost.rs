@@ -108,6 +108,11 @@ impl Ost {
         Ost { index, session, counters, permits, checksums, pauses }
     }
 
+    /// Whether nothing is to be expected of it for now: it is not connected, or hangs.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.session.is_answering()
+    }
+
     /// A place among the bulk RPCs in flight, if one is free.
     pub(crate) fn try_permit(&self) -> Option<Permit> {
         let mut free = self.permits.free.lock();
@@ -120,7 +125,7 @@ impl Ost {
         let mut free = self.permits.free.lock();
         loop {
             let due = until.is_none_or(|until| Instant::now() >= until);
-            if due && !self.session.is_connected() {
+            if due && self.is_lost() {
                 return None;
             }
             if *free > 0 {

@@ -50,14 +50,17 @@ impl Core {
         let osts: Vec<_> = self.osts.read().values().cloned().collect();
         let gather = Gather::new();
         for ost in &osts {
-            if !ost.session.is_connected() {
+            if ost.is_lost() {
                 return Ok(space);
             }
             let ticket = gather.ticket();
             ost.statfs(move |r| ticket.put(r));
         }
         let mut by_fs = BTreeMap::new();
-        for answer in gather.wait() {
+        if !gather.come_unless(|| osts.iter().any(|ost| ost.is_lost())) {
+            return Ok(space);
+        }
+        for answer in gather.so_far() {
             let Ok(s) = answer else { return Ok(space) };
             by_fs.insert(s.fsid, (s.total, s.free));
         }
@@ -74,12 +77,15 @@ impl Core {
         self.find_new_osts();
         let osts: Vec<_> = self.osts.read().iter().map(|(i, ost)| (*i, ost.clone())).collect();
         let gather = Gather::new();
-        for (index, ost) in osts.iter().filter(|(_, ost)| ost.session.is_connected()) {
+        let asked: Vec<_> = osts.iter().filter(|(_, ost)| !ost.is_lost()).collect();
+        for (index, ost) in &asked {
             let (index, ticket) = (*index, gather.ticket());
             ost.statfs(move |r| ticket.put((index, r)));
         }
         let mut all: BTreeMap<_, _> = osts.iter().map(|(index, _)| (*index, None)).collect();
-        all.extend(gather.wait().into_iter().map(|(index, r)| (index, r.ok().map(|s| s.free))));
+        // The others have answered long before one is seen to hang.
+        gather.come_unless(|| asked.iter().any(|(_, ost)| ost.is_lost()));
+        all.extend(gather.so_far().into_iter().map(|(index, r)| (index, r.ok().map(|s| s.free))));
         all
     }
 

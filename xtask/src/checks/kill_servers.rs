@@ -9,11 +9,11 @@ use crate::plan::{Check, Need};
 use crate::proc::Cmd;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const CHECK: Check = Check {
     name: "kill-servers",
@@ -77,6 +77,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("who closes a copy of a descriptor takes no error away", || inherited(&mut cluster));
     cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
     cx.case("a lost OST keeps nobody from the others", || elsewhere(cx, &mut cluster));
+    cx.case("who waits for an OST that hangs is not taken for dead", || hung(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
@@ -275,6 +276,39 @@ fn awaited(cluster: &mut Cluster) -> Result<()> {
     }
     holders[1].does("fsync")?;
     drop((holders, askers));
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// As when they are lost, where their machines still answer for them: the connections stay, and nothing comes.
+fn hung(cluster: &mut Cluster) -> Result<()> {
+    let mounts = [cluster.mount("works")?, cluster.mount("asks")?];
+    let [works, asks] = [&mounts[0], &mounts[1]].map(|mnt| mnt.join("hung"));
+    std::fs::create_dir(&works)?;
+    let mut writer = Holder::create(&works.join("written"))?;
+    writer.does("put 0 300000 1")?;
+    let mut asker = Holder::create(&asks.join("asker"))?;
+    let mut measurer = Holder::create(&works.join("measurer"))?;
+    let osts = osts(cluster)?;
+    let pids: Vec<_> = osts.iter().filter_map(|&at| cluster.pid(at)).collect();
+    let signal = |signal| {
+        let mut pids = pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed()));
+        pids.try_for_each(|pid| kill_process(pid, signal))
+    };
+    signal(Signal::STOP)?;
+    let begun = Instant::now();
+    let waited = writer
+        .tell("put 0 300000 2")
+        .and_then(|()| asker.tell("stat written"))
+        .and_then(|()| measurer.does("statfs"))
+        .and_then(|()| writer.stays_busy(DEAD.saturating_sub(begun.elapsed())));
+    signal(Signal::CONT)?;
+    waited.context("while the OSTs hang")?;
+    asker.ok().context("who asked")?;
+    writer.ok().context("the writer")?;
+    for dir in [&works, &asks] {
+        same("what was written", &std::fs::read(dir.join("written"))?, &[2; 300_000])?;
+    }
+    drop((writer, asker, measurer));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
 }
 

@@ -22,6 +22,9 @@ use proto::frame::Header;
 use proto::mgs::Welcome;
 use std::sync::{Arc, Weak};
 
+/// How late an answer to a ping may be before it is thought that none comes.
+const OVERDUE: Duration = Duration::from_secs(3);
+
 /// A session with one target. Any number of threads may use it at once. Dropping it says goodbye.
 pub struct Session {
     core: Arc<Core>,
@@ -62,6 +65,13 @@ impl Session {
     /// Whether there is a transport now.
     pub fn is_connected(&self) -> bool {
         self.core.is_up()
+    }
+
+    /// Whether there is a transport, and the server gives signs of life on it: of one that hangs, or is cut off
+    /// without a word, that is known long before its connection is given up.
+    pub fn is_answering(&self) -> bool {
+        let due = self.core.options.ping_interval + OVERDUE;
+        self.is_connected() && self.core.heard.silence() < due
     }
 
     /// Tells when the server last surely knew this session.
