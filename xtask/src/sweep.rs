@@ -31,6 +31,7 @@ pub fn sweep(scope: &Scope) -> Vec<String> {
     let found = look(scope);
     for _ in 0..50 {
         abort_connections(scope);
+        thaw(scope);
         for pid in processes(scope) {
             if let Some(pid) = Pid::from_raw(pid) {
                 let _ = kill_process(pid, Signal::KILL);
@@ -48,6 +49,13 @@ pub fn sweep(scope: &Scope) -> Vec<String> {
         std::thread::sleep(Duration::from_millis(100));
     }
     found
+}
+
+/// Who writes to a frozen disk cannot be killed.
+fn thaw(scope: &Scope) {
+    for (point, _) in mounts(&scope.dir).into_iter().filter(|(_, kind)| kind == "ext4") {
+        let _ = std::process::Command::new("fsfreeze").arg("--unfreeze").arg(point).output();
+    }
 }
 
 /// What of `scope` is there now.

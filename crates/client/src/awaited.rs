@@ -1,7 +1,7 @@
-//! Call-backs that are being worked on, while an OST is lost.
+//! Call-backs that are being worked on, while an OST is lost or slow.
 //!
-//! Role: what a lease protects goes to the OSTs before it is given back. While one of them is lost that
-//! takes as long as its requests do, and the MDT is told that it is worked on: it would take this client
+//! Role: what a lease protects goes to the OSTs before it is given back. While one of them is lost, or its
+//! disk is slow, that takes as long as its requests do, and the MDT is told that it is worked on: it would take this client
 //! for dead and evict it, with all it has not sent anywhere. Assumptions: each request ends, at the
 //! latest after its timeout; the MDT lets itself be put off for a limited time only. Limits: what an MDT
 //! calls back within [`LOOK`] is remembered, answered or not. Never does: answer.
@@ -47,7 +47,7 @@ impl Awaited {
         self.changed.notify_one();
     }
 
-    /// Tells the MDT of what is worked on while an OST is lost; until the end.
+    /// Tells the MDT of what is worked on while OSTs do not answer; until the end.
     pub(crate) fn watch(&self, core: &Arc<Core>) {
         let mut state = self.state.lock();
         while !state.end {
@@ -58,7 +58,7 @@ impl Awaited {
             }
             // Most are answered by then, whatever is lost.
             state.calls.retain(|(_, call)| call.is_awaited());
-            if core.lacks_osts() {
+            if core.waits_for_osts(LOOK) {
                 for (_, call) in state.calls.iter().filter(|(came, _)| came.elapsed() >= LOOK) {
                     call.send();
                 }

@@ -216,7 +216,8 @@ fn give_up(core: &Core, over: &Receiver<()>) {
     let mut pause = core.options.request_timeout;
     while over.recv_timeout(pause).is_err_and(|e| e.is_timeout()) {
         pause = Duration::from_secs(1);
-        if core.lacks_osts() || !core.mdt.session.is_connected() {
+        // One that only hangs may still take it.
+        if core.is_cut_off() || !core.mdt.session.is_connected() {
             tracing::error!("a server stays away: what it does not have is lost");
             core.close_sessions();
             return;

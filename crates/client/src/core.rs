@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
@@ -150,6 +150,16 @@ impl Core {
     /// Whether one of the OSTs that were used is lost, or hangs.
     pub(crate) fn lacks_osts(&self) -> bool {
         self.osts.read().values().any(|ost| ost.is_lost())
+    }
+
+    /// Whether one of the OSTs that were used is not connected.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.osts.read().values().any(|ost| !ost.session.is_connected())
+    }
+
+    /// Whether an OST is lost, or owes an answer for so long.
+    pub(crate) fn waits_for_osts(&self, time: Duration) -> bool {
+        self.osts.read().values().any(|ost| ost.is_lost() || ost.owes(time))
     }
 
     /// Whether an OST of a layout is lost, or hangs.

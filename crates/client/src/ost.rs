@@ -29,9 +29,38 @@ pub(crate) const CHECKSUM_TRIES: u32 = 3;
 /// How soon who waits for a place sees that the target is lost.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// For how long none of the bulk RPCs in flight ends, while there may be no more of them, of a target that hangs: its
+/// process answers pings, its disk takes nothing.
+const HANGS: Duration = Duration::from_secs(3);
+
+/// As long, where who waits is told of an error then: no slow disk takes that long for a single write.
+const HANGS_FOR_GOOD: Duration = Duration::from_secs(20);
+
+/// Places among the bulk RPCs in flight.
+struct Places {
+    free: u32,
+    /// When one was taken or given back.
+    moved: Instant,
+}
+
+impl Places {
+    fn take(&mut self) -> bool {
+        let taken = self.free > 0;
+        if taken {
+            self.free -= 1;
+            self.moved = Instant::now();
+        }
+        taken
+    }
+
+    fn hang(&self, time: Duration) -> bool {
+        self.free == 0 && self.moved.elapsed() >= time
+    }
+}
+
 /// Counts bulk RPCs in flight.
 struct Permits {
-    free: Mutex<u32>,
+    places: Mutex<Places>,
     freed: Condvar,
 }
 
@@ -40,7 +69,9 @@ pub(crate) struct Permit(Arc<Permits>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *self.0.free.lock() += 1;
+        let mut places = self.0.places.lock();
+        places.free += 1;
+        places.moved = Instant::now();
         self.0.freed.notify_one();
     }
 }
@@ -102,47 +133,50 @@ impl Ost {
         counters: Arc<Counters>,
         options: &crate::Options,
     ) -> Ost {
-        let free = Mutex::new(options.max_rpcs_in_flight.max(1));
-        let permits = Arc::new(Permits { free, freed: Condvar::new() });
+        let places = Places { free: options.max_rpcs_in_flight.max(1), moved: Instant::now() };
+        let permits = Arc::new(Permits { places: Mutex::new(places), freed: Condvar::new() });
         let (checksums, pauses) = (options.checksums, options.pauses.clone());
         Ost { index, session, counters, permits, checksums, pauses }
     }
 
     /// Whether nothing is to be expected of it for now: it is not connected, or hangs.
     pub(crate) fn is_lost(&self) -> bool {
-        !self.session.is_answering()
+        !self.session.is_answering() || self.permits.places.lock().hang(HANGS)
+    }
+
+    /// Whether it owes an answer for so long.
+    pub(crate) fn owes(&self, time: Duration) -> bool {
+        self.session.oldest_wait().is_some_and(|waited| waited >= time)
     }
 
     /// A place among the bulk RPCs in flight, if one is free.
     pub(crate) fn try_permit(&self) -> Option<Permit> {
-        let mut free = self.permits.free.lock();
-        *free = free.checked_sub(1)?;
-        Some(Permit(self.permits.clone()))
+        let taken = self.permits.places.lock().take();
+        taken.then(|| Permit(self.permits.clone()))
     }
 
     /// As [`Ost::permit`]; None once the target is lost and this time has come (none: at once).
     pub(crate) fn permit_by(&self, until: Option<Instant>) -> Option<Permit> {
-        let mut free = self.permits.free.lock();
+        let hangs = if until.is_some() { HANGS_FOR_GOOD } else { HANGS };
+        let mut places = self.permits.places.lock();
         loop {
             let due = until.is_none_or(|until| Instant::now() >= until);
-            if due && self.is_lost() {
+            if due && (places.hang(hangs) || !self.session.is_answering()) {
                 return None;
             }
-            if *free > 0 {
-                *free -= 1;
+            if places.take() {
                 return Some(Permit(self.permits.clone()));
             }
-            self.permits.freed.wait_for(&mut free, LOOK);
+            self.permits.freed.wait_for(&mut places, LOOK);
         }
     }
 
     /// Waits for a place among the bulk RPCs in flight.
     pub(crate) fn permit(&self) -> Permit {
-        let mut free = self.permits.free.lock();
-        while *free == 0 {
-            self.permits.freed.wait(&mut free);
+        let mut places = self.permits.places.lock();
+        while !places.take() {
+            self.permits.freed.wait(&mut places);
         }
-        *free -= 1;
         Permit(self.permits.clone())
     }
 

@@ -8,6 +8,7 @@ mod direct;
 mod directory;
 mod eviction;
 mod fmt;
+mod frozen;
 mod fsx;
 mod full;
 mod fuzz;
@@ -86,6 +87,7 @@ pub const ALL: &[&Check] = &[
     &rights::CHECK,
     &times::CHECK,
     &locks::CHECK,
+    &frozen::CHECK,
     &full::CHECK,
     &integrity::CHECK,
     &user_mount::CHECK,

@@ -398,6 +398,13 @@ impl Core {
         }
     }
 
+    /// See [`crate::Session::oldest_wait`].
+    pub(crate) fn oldest_wait(&self) -> Option<Duration> {
+        let deadline = self.state.lock().pending.values().next()?.deadline?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        Some(self.options.request_timeout?.saturating_sub(left))
+    }
+
     fn watch(&self, state: &mut State, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
         if state.next_tick.is_none_or(|next| deadline < next) {

@@ -74,6 +74,11 @@ impl Session {
         self.is_connected() && self.core.heard.silence() < due
     }
 
+    /// For how long the oldest request that has no answer yet has been waiting; none without a time-out.
+    pub fn oldest_wait(&self) -> Option<Duration> {
+        self.core.oldest_wait()
+    }
+
     /// Tells when the server last surely knew this session.
     pub fn heard(&self) -> Arc<Heard> {
         self.core.heard.clone()

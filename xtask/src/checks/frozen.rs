@@ -1,0 +1,120 @@
+//! A disk that stands still under an OST whose process goes on to answer: nobody is evicted for it, who writes to other
+//! OSTs goes on, and when the disk works again so do all, with all that was written.
+
+use super::full;
+use crate::cx::Cx;
+use crate::fs::{same, until};
+use crate::holder::Holder;
+use crate::plan::{Check, Need};
+use crate::servers::{Cluster, Transport};
+use anyhow::{Context, Result, ensure};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub const CHECK: Check = Check {
+    name: "frozen",
+    about: "a disk stands still under an OST: nobody is evicted, others go on, nothing is lost",
+    needs: &[
+        Need::Binary,
+        Need::Apt("e2fsprogs"),
+        Need::Apt("mount"),
+        Need::Apt("fuse3"),
+        Need::Root,
+    ],
+    limit: 300,
+    weight: 1,
+    slow: false,
+    run,
+};
+
+/// Longer than an MDT waits for a client that does not give back a lease.
+const DEAD: Duration = Duration::from_secs(23);
+/// More than a mount holds back of what it was given to write, bytes.
+const MUCH: usize = 100_000_000;
+/// Writers of so much to the OST whose disk stands still.
+const WRITERS: usize = 4;
+
+fn run(cx: &Cx) -> Result<()> {
+    let disk = full::disk(cx)?;
+    std::fs::create_dir(disk.join("ost0"))?;
+    symlink(disk.join("ost0"), cx.dir("cluster")?.join("ost0"))?;
+    let mut cluster = Cluster::new(cx, "cluster", Transport::Tcp, 2)?;
+    cx.case("a disk that stands still costs nobody what he wrote", || {
+        stands_still(cx, &mut cluster, &disk)
+    });
+    cx.case("stop and fsck", || cluster.stop_and_check());
+    Ok(())
+}
+
+/// A file system that stores nothing until this is dropped.
+struct Frozen<'a>(&'a Cx, PathBuf);
+
+impl<'a> Frozen<'a> {
+    fn new(cx: &'a Cx, disk: &Path) -> Result<Self> {
+        cx.cmd("fsfreeze").arg("--freeze").arg(disk).ok()?;
+        Ok(Self(cx, disk.to_owned()))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.cmd("fsfreeze").arg("--unfreeze").arg(&self.1).run();
+    }
+}
+
+fn stands_still(cx: &Cx, cluster: &mut Cluster, disk: &Path) -> Result<()> {
+    let mounts = [cluster.mount("works")?, cluster.mount("asks")?];
+    let [works, asks] = &mounts;
+    for n in ["0", "1"] {
+        let dir = works.join(format!("ost{n}"));
+        std::fs::create_dir(&dir)?;
+        // The MDT looks for new OSTs now and then.
+        until("its OST is known", || {
+            let words = ["lfs", "setstripe", "-c", "1", "-i", n];
+            cx.pinstripe().args(words).arg(&dir).ok().is_ok()
+        })?;
+    }
+    let names: Vec<_> = (0..WRITERS).map(|n| format!("ost0/f{n}")).collect();
+    let writers = names.iter().map(|name| {
+        let mut writer = Holder::create(&works.join(name))?;
+        writer.does("put 0 300000 1")?;
+        Ok(writer)
+    });
+    let mut writers = writers.collect::<Result<Vec<_>>>()?;
+    let mut synced = Holder::create(&works.join("ost0/synced"))?;
+    synced.does("put 0 300000 1")?;
+    let mut asker = Holder::create(&asks.join("ost0/asker"))?;
+    let mut other = Holder::create(&works.join("ost1/other"))?;
+
+    let frozen = Frozen::new(cx, disk)?;
+    let begun = Instant::now();
+    synced.tell("put 0 300000 2")?;
+    asker.tell("stat synced")?;
+    for writer in &mut writers {
+        writer.tell(&format!("write 0 {MUCH} 2"))?;
+    }
+    other.does(&format!("put 0 {MUCH} 3")).context("a write to another OST")?;
+    synced.stays_busy(DEAD.saturating_sub(begun.elapsed())).context("who syncs")?;
+    ensure!(asker.is_busy()?, "who asks was answered without the disk");
+    for writer in &writers {
+        ensure!(writer.is_busy()?, "all of it was taken without the disk");
+    }
+    drop(frozen);
+
+    asker.ok().context("who asked")?;
+    synced.ok().context("who synced")?;
+    for writer in &mut writers {
+        writer.ok().context("a writer")?;
+        writer.does("fsync")?;
+    }
+    for mnt in &mounts {
+        same("what was synced", &std::fs::read(mnt.join("ost0/synced"))?, &[2; 300_000])?;
+        for name in &names {
+            let found = std::fs::read(mnt.join(name))?;
+            ensure!(found.len() == MUCH && found.iter().all(|b| *b == 2), "{name}: other bytes");
+        }
+    }
+    drop((synced, asker, other, writers));
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
