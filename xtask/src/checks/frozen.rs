@@ -29,7 +29,7 @@ pub const CHECK: Check = Check {
 };
 
 /// Longer than an MDT waits for a client that does not give back a lease.
-const DEAD: Duration = Duration::from_secs(23);
+const DEAD: Duration = Duration::from_secs(25);
 /// More than a mount holds back of what it was given to write, bytes.
 const MUCH: usize = 100_000_000;
 /// Writers of so much to the OST whose disk stands still.

@@ -78,6 +78,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
     cx.case("a lost OST keeps nobody from the others", || elsewhere(cx, &mut cluster));
     cx.case("who waits for an OST that hangs is not taken for dead", || hung(&mut cluster));
+    cx.case("an MDT that stood still evicts nobody for that", || stood_still(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
     cx.case("stop and fsck", || cluster.stop_and_check());
@@ -235,7 +236,7 @@ fn inherited(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// Longer than an MDT waits for a client that does not give back a lease.
-const DEAD: Duration = Duration::from_secs(23);
+const DEAD: Duration = Duration::from_secs(25);
 
 /// Another mount looks at what this one writes, reads and opens while it waits for lost OSTs: all wait until those are
 /// back, and nothing that was written is lost.
@@ -288,20 +289,15 @@ fn hung(cluster: &mut Cluster) -> Result<()> {
     writer.does("put 0 300000 1")?;
     let mut asker = Holder::create(&asks.join("asker"))?;
     let mut measurer = Holder::create(&works.join("measurer"))?;
-    let osts = osts(cluster)?;
-    let pids: Vec<_> = osts.iter().filter_map(|&at| cluster.pid(at)).collect();
-    let signal = |signal| {
-        let mut pids = pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed()));
-        pids.try_for_each(|pid| kill_process(pid, signal))
-    };
-    signal(Signal::STOP)?;
+    let osts = pids(cluster, &["ost0", "ost1"])?;
+    signal(&osts, Signal::STOP)?;
     let begun = Instant::now();
     let waited = writer
         .tell("put 0 300000 2")
         .and_then(|()| asker.tell("stat written"))
         .and_then(|()| measurer.does("statfs"))
         .and_then(|()| writer.stays_busy(DEAD.saturating_sub(begun.elapsed())));
-    signal(Signal::CONT)?;
+    signal(&osts, Signal::CONT)?;
     waited.context("while the OSTs hang")?;
     asker.ok().context("who asked")?;
     writer.ok().context("the writer")?;
@@ -310,6 +306,49 @@ fn hung(cluster: &mut Cluster) -> Result<()> {
     }
     drop((writer, asker, measurer));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// A client answers the MDT while that stands still, for longer than it waits for clients: it finds that in its socket when
+/// it goes on, and the time over.
+fn stood_still(cluster: &mut Cluster) -> Result<()> {
+    let mounts = [cluster.mount("works")?, cluster.mount("asks")?];
+    let [works, asks] = [&mounts[0], &mounts[1]].map(|mnt| mnt.join("stood"));
+    std::fs::create_dir(&works)?;
+    let mut writer = Holder::create(&works.join("written"))?;
+    writer.does("put 0 300000 1")?;
+    let mut asker = Holder::create(&asks.join("asker"))?;
+    let (osts, mdt) = (pids(cluster, &["ost0", "ost1"])?, pids(cluster, &["mdt0"])?);
+    // What was written cannot be sent, so that the lease is not given back at once.
+    signal(&osts, Signal::STOP)?;
+    let asked = writer
+        .does("write 0 300000 2")
+        .and_then(|()| asker.tell("stat written"))
+        .and_then(|()| asker.stays_busy(Duration::from_secs(1)));
+    signal(&mdt, Signal::STOP)?;
+    signal(&osts, Signal::CONT)?;
+    let waited = asked.and_then(|()| asker.stays_busy(DEAD));
+    signal(&mdt, Signal::CONT)?;
+    waited.context("while the MDT stands still")?;
+    asker.ok().context("who asked")?;
+    writer.does("fsync").context("the writer")?;
+    for dir in [&works, &asks] {
+        same("what was written", &std::fs::read(dir.join("written"))?, &[2; 300_000])?;
+    }
+    drop((writer, asker));
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// The processes of servers.
+fn pids(cluster: &Cluster, names: &[&str]) -> Result<Vec<Pid>> {
+    let pid = |name: &&str| {
+        let pid = cluster.pid(cluster.find(name)?).and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        pid.with_context(|| format!("{name} does not run"))
+    };
+    names.iter().map(pid).collect()
+}
+
+fn signal(pids: &[Pid], signal: Signal) -> Result<()> {
+    Ok(pids.iter().try_for_each(|pid| kill_process(*pid, signal))?)
 }
 
 /// More than a mount holds back of what it was given to write, bytes.

@@ -8,6 +8,7 @@ pub(crate) mod handshake;
 pub(crate) mod listen;
 pub(crate) mod options;
 pub(crate) mod responder;
+mod second_look;
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod shard;

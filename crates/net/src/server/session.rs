@@ -7,6 +7,7 @@
 
 use super::ServerInner;
 use super::responder::Responder;
+use super::second_look::SecondLook;
 use super::service::{Closed, Service};
 use super::stats::{add, up};
 use crate::keeper::keeper;
@@ -35,6 +36,7 @@ struct CallBack {
     timeout: Duration,
     /// No later deadline is given.
     latest: Instant,
+    look: SecondLook,
     done: CallDone,
 }
 
@@ -45,6 +47,7 @@ struct State {
     generation: u64,
     /// Since when there is no link.
     away_since: Option<Instant>,
+    look: SecondLook,
     over: bool,
     /// As many as it has credits for, mostly one or a few.
     running: Vec<u64>,
@@ -366,7 +369,8 @@ impl SessionInner {
         if state.link.is_some() {
             kept.header.flags = (F_CALLBACK | F_RESENT).into();
         }
-        let call = CallBack { frame: kept, deadline, timeout, latest, done };
+        let look = SecondLook::default();
+        let call = CallBack { frame: kept, deadline, timeout, latest, look, done };
         state.callbacks.insert(xid, call);
         let link = state.link.clone();
         drop(state);
@@ -400,7 +404,7 @@ impl SessionInner {
         Ok(())
     }
 
-    /// Ends what is due; returns the next deadline.
+    /// Ends what is over; returns when to look next.
     pub(crate) fn tick(&self, now: Instant, grace: Duration) -> Option<Instant> {
         let mut late = Vec::new();
         let (lost, next) = {
@@ -408,16 +412,19 @@ impl SessionInner {
             if state.over {
                 return None;
             }
-            let due: Vec<u64> = state
-                .callbacks
-                .iter()
-                .filter(|(_, c)| c.deadline <= now)
-                .map(|(xid, _)| *xid)
+            let mut next = Vec::new();
+            let mut is_over = |look: &mut SecondLook, deadline, time| {
+                look.is_over(now, deadline, time).map_err(|at| next.push(at)).is_ok()
+            };
+            let callbacks = state.callbacks.iter_mut();
+            let due: Vec<u64> = callbacks
+                .filter_map(|(xid, c)| is_over(&mut c.look, c.deadline, c.timeout).then_some(*xid))
                 .collect();
+            let away_since = state.away_since;
+            let lost =
+                away_since.is_some_and(|since| is_over(&mut state.look, since + grace, grace));
             late.extend(due.iter().filter_map(|xid| state.callbacks.remove(xid)));
-            let end = state.away_since.map(|since| since + grace);
-            let next = state.callbacks.values().map(|c| c.deadline).chain(end).min();
-            (end.is_some_and(|end| end <= now), next)
+            (lost, next.into_iter().min())
         };
         for call in late {
             let target = self.description.clone();
