@@ -5,7 +5,7 @@ use super::full;
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::holder::Holder;
-use crate::plan::{Check, Need};
+use crate::plan::Check;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::fs::symlink;
@@ -15,13 +15,7 @@ use std::time::{Duration, Instant};
 pub const CHECK: Check = Check {
     name: "frozen",
     about: "a disk stands still under an OST: nobody is evicted, others go on, nothing is lost",
-    needs: &[
-        Need::Binary,
-        Need::Apt("e2fsprogs"),
-        Need::Apt("mount"),
-        Need::Apt("fuse3"),
-        Need::Root,
-    ],
+    needs: full::NEEDS,
     limit: 300,
     weight: 1,
     slow: false,

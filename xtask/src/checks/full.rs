@@ -9,16 +9,14 @@ use anyhow::{Context, Result, bail, ensure};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// What a check needs that has a disk of its own.
+pub const NEEDS: &[Need] =
+    &[Need::Binary, Need::Apt("e2fsprogs"), Need::Apt("mount"), Need::Apt("fuse3"), Need::Root];
+
 pub const CHECK: Check = Check {
     name: "full",
     about: "a small disk under the targets fills up: ENOSPC, rm works, the space returns",
-    needs: &[
-        Need::Binary,
-        Need::Apt("e2fsprogs"),
-        Need::Apt("mount"),
-        Need::Apt("fuse3"),
-        Need::Root,
-    ],
+    needs: NEEDS,
     limit: 600,
     weight: 1,
     slow: false,
