@@ -4,7 +4,7 @@
 use crate::proc::Cmd;
 use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -72,11 +72,13 @@ pub struct Cx {
     tally: RefCell<Tally>,
     /// Mount points to unmount when the check ends.
     mounts: RefCell<Vec<PathBuf>>,
+    /// A case was run.
+    tried: Cell<bool>,
 }
 
 impl Cx {
     pub fn new(set: Settings) -> Self {
-        Self { set, tally: RefCell::default(), mounts: RefCell::default() }
+        Self { set, tally: RefCell::default(), mounts: RefCell::default(), tried: Cell::default() }
     }
 
     /// The directory of this check.
@@ -130,6 +132,7 @@ impl Cx {
         if self.set.cases.as_ref().is_some_and(|part| !name.contains(part)) {
             return true;
         }
+        self.tried.set(true);
         let start = Instant::now();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
             .unwrap_or_else(|_| Err(anyhow!("the case panicked")));
@@ -198,12 +201,11 @@ impl Cx {
                 println!("FAIL  {}: {e:?}", self.set.name);
                 self.count(&format!("{}: {}", self.set.name, one_line(&e)), false);
             }
-            Ok(()) if bare => {
-                // A name that is none of a case's proves nothing.
-                let all = self.set.cases.is_none();
-                let what = if all { &*self.set.name } else { "no case has that in its name" };
-                self.count(what, all);
+            // What is in no case's name proves nothing.
+            Ok(()) if self.set.cases.is_some() && !self.tried.get() => {
+                self.count("no case has that in its name", false);
             }
+            Ok(()) if bare => self.count(&self.set.name, true),
             Ok(()) => {}
         }
         let mut tally = self.tally.borrow_mut();

@@ -271,7 +271,7 @@ pub fn ends(child: &Child, limit: Duration) -> Result<bool> {
 /// away is left after a while.
 pub fn kill(child: &mut Child) {
     let _ = child.kill();
-    if ends(child, GONE).unwrap_or(false) {
+    if ends(child, COLLECTED).unwrap_or(false) {
         let _ = child.wait();
     }
 }
@@ -284,7 +284,9 @@ pub fn kill_group(leader: u32) {
 }
 
 /// How long a process that was killed may take to be gone.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(5);
+/// How long one is waited for that is to be collected.
+const COLLECTED: Duration = Duration::from_secs(10);
 
 fn wait(child: &mut Child, limit: Duration) -> Result<(ExitStatus, bool)> {
     if ends(child, limit)? {

@@ -2,6 +2,7 @@
 //! OSTs goes on, and when the disk works again so do all, with all that was written.
 
 use super::full;
+use super::kill_servers::{DEAD, MUCH};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::holder::Holder;
@@ -10,7 +11,7 @@ use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub const CHECK: Check = Check {
     name: "frozen",
@@ -22,10 +23,6 @@ pub const CHECK: Check = Check {
     run,
 };
 
-/// Longer than an MDT waits for a client that does not give back a lease.
-const DEAD: Duration = Duration::from_secs(25);
-/// More than a mount holds back of what it was given to write, bytes.
-const MUCH: usize = 100_000_000;
 /// Writers of so much to the OST whose disk stands still.
 const WRITERS: usize = 4;
 

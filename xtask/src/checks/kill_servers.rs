@@ -236,7 +236,7 @@ fn inherited(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// Longer than an MDT waits for a client that does not give back a lease.
-const DEAD: Duration = Duration::from_secs(25);
+pub const DEAD: Duration = Duration::from_secs(25);
 
 /// Another mount looks at what this one writes, reads and opens while it waits for lost OSTs: all wait until those are
 /// back, and nothing that was written is lost.
@@ -352,7 +352,7 @@ fn signal(pids: &[Pid], signal: Signal) -> Result<()> {
 }
 
 /// More than a mount holds back of what it was given to write, bytes.
-const MUCH: usize = 100_000_000;
+pub const MUCH: usize = 100_000_000;
 
 /// Writers of what a lost OST is to take wait, and leave room for those who write elsewhere.
 fn elsewhere(cx: &Cx, cluster: &mut Cluster) -> Result<()> {

@@ -74,7 +74,8 @@ impl Session {
         self.is_connected() && self.core.heard.silence() < due
     }
 
-    /// For how long the oldest request that has no answer yet has been waiting; none without a time-out.
+    /// For how long the oldest request that has no answer yet has been waiting; none where nothing waits, or requests have
+    /// no time-out.
     pub fn oldest_wait(&self) -> Option<Duration> {
         self.core.oldest_wait()
     }

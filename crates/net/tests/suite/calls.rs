@@ -18,6 +18,7 @@ on_each_transport!(
     call_back_limits,
     call_backs_of_one_that_leaves,
     call_backs_that_are_put_off,
+    servers_that_hang,
     credits_are_respected,
     waiting_is_bounded,
     chained_submissions,
@@ -183,6 +184,35 @@ fn call_backs_that_are_put_off(kind: Kind) {
     assert!(log.kept.lock()[0].not_yet().send());
     until("a timeout", || results.len() == 2);
     assert!(matches!(results.0.lock()[1], Err(NetError::Timeout { .. })));
+    s.close();
+}
+
+/// A client sees that answers are overdue while it is connected, and that they come again.
+fn servers_that_hang(kind: Kind) {
+    let w = World::new(kind, quick());
+    let request_timeout = Some(Duration::from_secs(500));
+    let ping_interval = Duration::from_millis(200);
+    let s = w.connect(ConnectOptions { request_timeout, ping_interval, ..options() });
+    let results = Results::default();
+    assert_eq!(s.oldest_wait(), None);
+    s.submit(HOLD, vec![1], vec![], results.sink());
+    let waits = |time| s.oldest_wait().is_some_and(|waited| waited >= time);
+    until("a wait", || waits(Duration::from_millis(50)));
+    assert!(!waits(Duration::from_secs(1000)));
+    until("the answer", || {
+        w.target.release();
+        results.len() == 1
+    });
+    assert_eq!(s.oldest_wait(), None);
+    assert!(s.is_answering());
+    // Nothing is between this process and itself.
+    if !s.is_local() {
+        until("silence", || {
+            s.heard().pretend(Duration::from_secs(1000));
+            s.is_connected() && !s.is_answering()
+        });
+        until("an answer to a ping", || s.is_answering());
+    }
     s.close();
 }
 
