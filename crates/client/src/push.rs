@@ -82,30 +82,64 @@ impl Core {
         until: Option<Instant>,
     ) -> bool {
         let (layout, rpcs) = {
-            let mut guard = inode.st.lock();
-            let st = &mut *guard;
+            let mut st = inode.st.lock();
             let Place::Striped(layout) = &st.place else { return true };
             let layout = layout.clone();
-            let flight = &st.flight;
-            let taken =
-                st.dirty.extract(|at, end, ripe| (all || ripe) && !flight.overlaps(at, end));
-            let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
-            let rpcs = cut::writes(&layout, runs, self.max_rpc(), std::mem::take(&mut st.apart));
-            let parts = rpcs.iter().flat_map(|rpc| &rpc.parts);
-            let now = self.leases.mark();
-            parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true, now));
-            st.dirty_since = if st.dirty.is_empty() { None } else { st.dirty_since };
-            st.account(&self.budget);
-            (layout, rpcs)
+            (layout.clone(), self.take_dirty(&mut st, &layout, all))
         };
+        self.send_all(inode, &layout, rpcs, Way::default(), until)
+    }
+
+    /// What the only dirty bytes of a file are to be synced by: a single write that is durable when it is answered, and
+    /// saves the COMMIT. Not where more is on its way or uncommitted, nor where the MDT must be told of a size or of
+    /// others: that would wait for the disk after this, and it waits beside a COMMIT. Whether it is on its way.
+    pub(crate) fn push_stable(self: &Arc<Core>, inode: &Arc<Inode>) -> bool {
+        let (layout, rpcs) = {
+            let mut st = inode.st.lock();
+            let Place::Striped(layout) = &st.place else { return false };
+            let busy = !st.flight.is_empty() || !st.unstable.is_empty() || !st.cut.is_empty();
+            let told = st.attr.size == st.size && self.owns(&st);
+            if busy || !told || !is_one_write(&st, layout, self.max_rpc()) {
+                return false;
+            }
+            let layout = layout.clone();
+            (layout.clone(), self.take_dirty(&mut st, &layout, true))
+        };
+        let way = Way { flags: W_SYNC, ..Way::default() };
+        self.send_all(inode, &layout, rpcs, way, None)
+    }
+
+    /// Cuts what is dirty and does not overlap what is in flight into RPCs; it is in flight from now on.
+    fn take_dirty(&self, st: &mut State, layout: &Layout, all: bool) -> Vec<Rpc> {
+        let flight = &st.flight;
+        let taken = st.dirty.extract(|at, end, ripe| (all || ripe) && !flight.overlaps(at, end));
+        let runs = taken.into_iter().map(|(at, seg)| (at, seg.data.into_bytes())).collect();
+        let rpcs = cut::writes(layout, runs, self.max_rpc(), std::mem::take(&mut st.apart));
+        let parts = rpcs.iter().flat_map(|rpc| &rpc.parts);
+        let now = self.leases.mark();
+        parts.for_each(|(at, bytes)| st.take_off(*at, bytes, true, now));
+        st.dirty_since = if st.dirty.is_empty() { None } else { st.dirty_since };
+        st.account(&self.budget);
+        rpcs
+    }
+
+    /// Sends what was taken; see [`Core::push`].
+    fn send_all(
+        self: &Arc<Core>,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        rpcs: Vec<Rpc>,
+        way: Way,
+        until: Option<Instant>,
+    ) -> bool {
         let mut left = Vec::new();
         for rpc in rpcs {
-            match self.stripe(&layout, rpc.stripe).map(|ost| (ost.permit_by(until), ost)) {
+            match self.stripe(layout, rpc.stripe).map(|ost| (ost.permit_by(until), ost)) {
                 Ok((Some(permit), ost)) => {
-                    self.send_to((&ost, permit), inode, &layout, rpc, Way::default(), |_| ());
+                    self.send_to((&ost, permit), inode, layout, rpc, way, |_| ());
                 }
                 Ok((None, _)) => left.push(rpc),
-                Err(_) => self.send(inode, &layout, rpc, Way::default(), |_| ()),
+                Err(_) => self.send(inode, layout, rpc, way, |_| ()),
             }
         }
         let went = left.is_empty();
@@ -191,7 +225,10 @@ impl Core {
             for (at, seg) in st.flight.remove(*a, *b) {
                 match &result {
                     Ok(_) if way.flags & W_SYNC != 0 => {
-                        st.unstable.remove(at, at + seg.data.len());
+                        // What was read ahead meanwhile may be older, and nothing lies over it any more.
+                        let end = at + seg.data.len();
+                        st.unstable.remove(at, end);
+                        st.ahead.invalidate(at, end);
                     }
                     Ok(w) => {
                         let taken = Taken { id, ost, verifier: w.verifier };
@@ -207,6 +244,11 @@ impl Core {
                     Err(Errno::ENOSPC | Errno::EFBIG) if way.list => {
                         st.again(vec![(at, seg.data)]);
                         (st.push_all, st.apart) = (true, Apart::Singly);
+                    }
+                    // The plain way has a COMMIT, and what that fails for can be sent once more.
+                    Err(_) if !way.told && way.flags & W_SYNC != 0 => {
+                        st.again(vec![(at, seg.data)]);
+                        st.push_all = true;
                     }
                     Err(_) => failed = true,
                 }
@@ -366,6 +408,15 @@ impl Core {
             }
         }
     }
+}
+
+/// Whether all that is dirty lies in one stripe's unit, and goes in one RPC.
+fn is_one_write(st: &State, layout: &Layout, max_rpc: u64) -> bool {
+    let mut runs = st.dirty.runs().map(|(at, seg)| (at, at + seg.data.len()));
+    let Some((start, end)) = runs.next() else { return false };
+    let end = runs.last().map_or(end, |(_, end)| end);
+    let mut extents = layout.extents(start, end - start);
+    st.dirty.bytes() <= max_rpc && extents.next().is_some() && extents.next().is_none()
 }
 
 /// The objects with unstable bytes or an unstable end, by OST.

@@ -8,8 +8,7 @@ mod relay;
 use std::sync::Arc;
 
 use common::{READ, World, root};
-use net::Endpoint;
-use pinstripe_client::{Client, Data, Mgs, OpenFile, OpenFlags, Options};
+use pinstripe_client::{Client, Data, OpenFile, OpenFlags};
 use proto::mds::C_EXCL;
 use proto::{Fid, FileKind};
 use relay::Relay;
@@ -18,22 +17,9 @@ const RW: OpenFlags = OpenFlags { write: true, ..READ };
 const OLD: [u8; 4096] = [1; 4096];
 const NEW: [u8; 8] = [2; 8];
 
-fn path(at: &Endpoint) -> std::path::PathBuf {
-    match at {
-        Endpoint::Unix(path) => path.clone(),
-        _ => panic!("the servers of these tests are on Unix sockets"),
-    }
-}
-
 /// A client whose messages to the MDT can be held back.
 fn held(w: &World) -> (Client, Relay) {
-    let here = w.dir.path().join("held.sock");
-    let relay = Relay::new(&here, &path(&w.mdt_at()));
-    let mut config = w.config(Options::default());
-    if let Mgs::Targets { targets, .. } = &mut config.mgs {
-        targets[0].1 = Endpoint::Unix(here);
-    }
-    (Client::connect(config).unwrap(), relay)
+    Relay::before(w, 0)
 }
 
 fn make(

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
 use parking_lot::Mutex;
 use proto::mgs::{EVICTED, Hello, incarnation};
-use proto::oss::{Fence, R_BEHIND, W_DIRECT, W_SYNC, WriteReq};
+use proto::oss::{Fence, R_BEHIND, W_DIRECT, W_SYNC, WriteList, WriteReq};
 use proto::wire::Wire;
 use proto::{Errno, ops::oss as op};
 
@@ -122,6 +122,7 @@ impl Service for OstService {
         }
         let apart = matches!(opcode, op::COMMIT | op::DESTROY)
             || is_behind(&request)
+            || (!transport && is_stable(&request))
             || (writes(opcode) && request.bulk.len() >= LONG_WRITE);
         let local = writes(opcode) && session.is_local();
         let quick = matches!(opcode, op::STATFS) || !known(opcode);
@@ -185,6 +186,15 @@ fn writes(opcode: u16) -> bool {
 fn is_behind(request: &Request) -> bool {
     request.header.opcode.get() == op::READ
         && proto::oss::Read::from_bytes(&request.body).is_ok_and(|r| r.flags & R_BEHIND != 0)
+}
+
+/// Whether a write waits for the disk.
+fn is_stable(request: &Request) -> bool {
+    match request.header.opcode.get() {
+        op::WRITE => WriteReq::from_bytes(&request.body).is_ok_and(|w| w.flags & W_SYNC != 0),
+        op::WRITE_LIST => WriteList::from_bytes(&request.body).is_ok_and(|w| w.flags & W_SYNC != 0),
+        _ => false,
+    }
 }
 
 fn hot(ost: &Ost, request: &Request) -> Option<Response> {

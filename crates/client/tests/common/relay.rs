@@ -6,6 +6,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use net::Endpoint;
+use pinstripe_client::{Client, Mgs, Options};
+
+use crate::common::World;
+
 #[derive(Default)]
 struct State {
     shut: bool,
@@ -43,7 +48,7 @@ pub struct Relay(Arc<Gate>);
 
 impl Relay {
     /// Listens at `here` for what is to go to `there`.
-    pub fn new(here: &Path, there: &Path) -> Relay {
+    fn new(here: &Path, there: &Path) -> Relay {
         let gate = Arc::new(Gate::default());
         let (listener, there, at) =
             (UnixListener::bind(here).unwrap(), there.to_owned(), gate.clone());
@@ -59,6 +64,19 @@ impl Relay {
             }
         });
         Relay(gate)
+    }
+
+    /// A client whose messages to a target can be held back: the MDT is 0, OSTs come behind it.
+    pub fn before(w: &World, target: usize) -> (Client, Relay) {
+        let mut config = w.config(Options::default());
+        let Mgs::Targets { targets, .. } = &mut config.mgs else { panic!("not by targets") };
+        let here = Endpoint::Unix(w.dir.path().join("held.sock"));
+        let there = std::mem::replace(&mut targets[target].1, here.clone());
+        let (Endpoint::Unix(here), Endpoint::Unix(there)) = (&here, &there) else {
+            panic!("the servers of these tests are on Unix sockets")
+        };
+        let relay = Relay::new(here, there);
+        (Client::connect(config).unwrap(), relay)
     }
 
     /// From now on nothing comes to the server.
