@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::mds::{LS_WRITE, O_WRITE, Op, Res};
 use proto::{Attr, Errno, Fid};
 
+use crate::behind::Behind;
 use crate::budget::Budget;
 use crate::config::{ClientConfig, ClientError, Options};
 use crate::connect::{self, Sessions};
@@ -278,6 +279,7 @@ fn make_core(
         failed: Mutex::new(None),
         lost_dirs: Mutex::default(),
         tasks,
+        behind: Mutex::new(Behind::new()),
         closings,
         options,
     }

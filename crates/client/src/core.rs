@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::mds::{LS_ATTR, LS_OPEN, LS_READ, LS_WRITE, Op};
 use proto::{Attr, Errno, Fid, Layout, TimeSpec};
 
+use crate::behind::Behind;
 use crate::budget::{Budget, Held};
 use crate::counters::Counters;
 use crate::inode::{AsOf, Inode, Place, State};
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     /// Counts single files that were to be forgotten.
     pub(crate) forgets: AtomicU64,
     pub(crate) tasks: Sender<Task>,
+    /// Commits that nobody waits for.
+    pub(crate) behind: Mutex<Behind<Arc<Inode>>>,
     pub(crate) closings: Sender<Closing>,
 }
 

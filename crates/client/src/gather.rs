@@ -8,8 +8,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// How soon it is seen that waiting is of no use.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What is done with the answers when nobody waits for them.
+type Then<T> = Box<dyn FnOnce(Vec<T>) + Send>;
+
+struct Got<T> {
+    values: Vec<T>,
+    due: usize,
+    then: Option<Then<T>>,
+}
+
 struct Inner<T> {
-    got: Mutex<(Vec<T>, usize)>,
+    got: Mutex<Got<T>>,
     more: Condvar,
 }
 
@@ -21,20 +30,21 @@ pub(crate) struct Ticket<T>(Arc<Inner<T>>);
 
 impl<T> Gather<T> {
     pub(crate) fn new() -> Gather<T> {
-        Gather(Arc::new(Inner { got: Mutex::new((Vec::new(), 0)), more: Condvar::new() }))
+        let got = Got { values: Vec::new(), due: 0, then: None };
+        Gather(Arc::new(Inner { got: Mutex::new(got), more: Condvar::new() }))
     }
 
     pub(crate) fn ticket(&self) -> Ticket<T> {
-        self.0.got.lock().1 += 1;
+        self.0.got.lock().due += 1;
         Ticket(self.0.clone())
     }
 
     /// Waits until all tickets are gone, or it is of no use any more; whether they are gone.
     pub(crate) fn come_unless(&self, useless: impl Fn() -> bool) -> bool {
         let mut got = self.0.got.lock();
-        while got.1 > 0 {
+        while got.due > 0 {
             self.0.more.wait_for(&mut got, LOOK);
-            if got.1 > 0 && MutexGuard::unlocked(&mut got, &useless) {
+            if got.due > 0 && MutexGuard::unlocked(&mut got, &useless) {
                 return false;
             }
         }
@@ -43,31 +53,50 @@ impl<T> Gather<T> {
 
     /// What was delivered until now.
     pub(crate) fn so_far(self) -> Vec<T> {
-        std::mem::take(&mut self.0.got.lock().0)
+        std::mem::take(&mut self.0.got.lock().values)
+    }
+
+    /// Waits for nothing: once all tickets are gone, whoever gives back the last one does this with what
+    /// they delivered. It must not block.
+    pub(crate) fn then(self, what: impl FnOnce(Vec<T>) + Send + 'static) {
+        let mut got = self.0.got.lock();
+        if got.due > 0 {
+            got.then = Some(Box::new(what));
+            return;
+        }
+        let values = std::mem::take(&mut got.values);
+        drop(got);
+        what(values);
     }
 
     /// Waits until all tickets are gone; what they delivered.
     pub(crate) fn wait(self) -> Vec<T> {
         let mut got = self.0.got.lock();
-        while got.1 > 0 {
+        while got.due > 0 {
             self.0.more.wait(&mut got);
         }
-        std::mem::take(&mut got.0)
+        std::mem::take(&mut got.values)
     }
 }
 
 impl<T> Ticket<T> {
     pub(crate) fn put(self, value: T) {
-        self.0.got.lock().0.push(value);
+        self.0.got.lock().values.push(value);
     }
 }
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         let mut got = self.0.got.lock();
-        got.1 -= 1;
-        if got.1 == 0 {
-            self.0.more.notify_all();
+        got.due -= 1;
+        if got.due > 0 {
+            return;
+        }
+        self.0.more.notify_all();
+        if let Some(then) = got.then.take() {
+            let values = std::mem::take(&mut got.values);
+            drop(got);
+            then(values);
         }
     }
 }

@@ -1,42 +1,27 @@
-//! Sending dirty data, and making it durable.
+//! Sending dirty data.
 //!
-//! Role: dirty -> in flight -> unstable -> committed. Two writes that overlap are never in flight
-//! together, so that the later one wins. Bytes are kept until an OST said COMMIT with the verifier
-//! of their write: after its restart they are sent again (invariant 1).
+//! Role: dirty -> in flight -> unstable. Two writes that overlap are never in flight together, so that
+//! the later one wins. What makes it durable is in [`crate::commit`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use proto::layout::ObjectId;
 use proto::oss::{W_SYNC, Written};
 use proto::{Errno, Layout};
 
+use crate::commit::COMMIT_AT;
 use crate::core::Core;
 use crate::cut::{self, Apart, Rpc};
-use crate::gather::Gather;
 use crate::inode::{Inode, Place, State, Taken};
 use crate::ost::{CHECKSUM_TRIES, Ost, Permit};
 
-/// Unstable bytes of one file that make a commit start in the background.
-pub(crate) const COMMIT_AT: u64 = 32 << 20;
 /// Small bytes of a file that wait for neighbours before they are sent as they are.
 pub(crate) const GATHER_BYTES: u64 = 16 << 20;
 /// Chunks of a file in which small bytes wait for neighbours.
 pub(crate) const GATHER_CHUNKS: usize = 48;
-/// Rounds of write and commit before a restarting OST is given up.
-const COMMIT_ROUNDS: u32 = 16;
 /// Rounds of a drain before writers are held up.
 const DRAIN_ROUNDS: u32 = 2;
-
-/// A commit on its way: how far it goes, and the answers of the OSTs.
-pub(crate) struct Committing {
-    answers: Gather<(u32, Result<u64, Errno>)>,
-    /// Bytes taken before this one are meant, and no later cut.
-    upto: u64,
-    cuts: u64,
-}
 
 /// How a write goes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -318,96 +303,6 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Makes durable what OSTs have taken of this file, sending again what a restart lost.
-    pub(crate) fn commit(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let begun = self.begin_commit(inode);
-        self.end_commit(inode, begun)
-    }
-
-    /// As [`Core::commit`], behind everybody's back: an OST that is lost meanwhile is not waited for, but asked
-    /// again when it is back.
-    pub(crate) fn commit_behind(self: &Arc<Core>, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let begun = self.begin_commit(inode);
-        let lost = || self.lacks_osts_of(inode);
-        match &begun {
-            Some(committing) if !committing.answers.come_unless(lost) => Ok(()),
-            _ => self.end_commit(inode, begun),
-        }
-    }
-
-    /// Asks the OSTs to make durable what they have taken of this file; None if there is nothing of it.
-    pub(crate) fn begin_commit(self: &Arc<Core>, inode: &Inode) -> Option<Committing> {
-        let (upto, wanted, cuts) = {
-            let mut st = inode.st.lock();
-            let Place::Striped(layout) = &st.place else {
-                st.cut.clear();
-                return None;
-            };
-            let wanted = unstable_objects(inode, &st, layout);
-            (st.next_id, wanted, st.cuts)
-        };
-        let answers = Gather::new();
-        for (index, objects) in wanted {
-            let ticket = answers.ticket();
-            match self.ost(index) {
-                Ok(ost) => ost.commit(objects, move |r| ticket.put((index, r))),
-                Err(e) => ticket.put((index, Err(e))),
-            }
-        }
-        Some(Committing { answers, upto, cuts })
-    }
-
-    /// Waits until what was meant is durable, sending again what a restart lost.
-    pub(crate) fn end_commit(
-        self: &Arc<Core>,
-        inode: &Arc<Inode>,
-        mut begun: Option<Committing>,
-    ) -> Result<(), Errno> {
-        for _ in 0..COMMIT_ROUNDS {
-            let Some(committing) = begun.take() else { return Ok(()) };
-            if self.committed(inode, committing)? {
-                return Ok(());
-            }
-            self.drain(inode)?;
-            begun = self.begin_commit(inode);
-        }
-        Err(Errno::EIO)
-    }
-
-    /// The end of one commit; whether nothing was lost by a restart: what was is dirty again.
-    fn committed(self: &Arc<Core>, inode: &Inode, committing: Committing) -> Result<bool, Errno> {
-        let Committing { answers, upto, cuts } = committing;
-        let mut all = true;
-        for (index, answer) in answers.wait() {
-            let verifier = answer?;
-            let mut st = inode.st.lock();
-            all &= !settle_commit(&mut st, index, upto, verifier);
-            st.unstable_since = (!st.unstable.is_empty()).then(|| self.tick_now());
-            st.account(&self.budget);
-        }
-        // Only now: until then whoever else syncs finds the file not clean, and commits these, too.
-        let mut st = inode.st.lock();
-        if st.cuts == cuts {
-            st.cut.clear();
-        }
-        Ok(all)
-    }
-
-    /// An OST is back: what it may have lost in a restart goes again now, and what waited for it.
-    pub(crate) fn resend(self: &Arc<Core>, index: u32) {
-        for inode in self.registry.all() {
-            let mut st = inode.st.lock();
-            if st.unstable.runs().any(|(_, seg)| seg.tag.ost == index) {
-                self.want_commit(&inode, &mut st);
-            }
-            let waits = |layout: &Layout| layout.osts.contains(&index) && !st.dirty.is_empty();
-            if matches!(&st.place, Place::Striped(layout) if waits(layout)) {
-                st.push_all = true;
-                self.want_push(&inode, &mut st);
-            }
-        }
-    }
 }
 
 /// Whether all that is dirty lies in one stripe's unit, and goes in one RPC.
@@ -417,35 +312,4 @@ fn is_one_write(st: &State, layout: &Layout, max_rpc: u64) -> bool {
     let end = runs.last().map_or(end, |(_, end)| end);
     let mut extents = layout.extents(start, end - start);
     st.dirty.bytes() <= max_rpc && extents.next().is_some() && extents.next().is_none()
-}
-
-/// The objects with unstable bytes or an unstable end, by OST.
-fn unstable_objects(inode: &Inode, st: &State, layout: &Layout) -> BTreeMap<u32, Vec<ObjectId>> {
-    let mut wanted: BTreeMap<u32, Vec<ObjectId>> = BTreeMap::new();
-    let written = st.unstable.runs().map(|(at, _)| layout.locate(at).0);
-    for stripe in written.chain(st.cut.iter().copied()) {
-        let Some(ost) = layout.osts.get(usize::from(stripe)) else { continue };
-        let objects = wanted.entry(*ost).or_default();
-        let object = layout.object(inode.fid, stripe);
-        if !objects.contains(&object) {
-            objects.push(object);
-        }
-    }
-    wanted
-}
-
-/// Bytes taken before the commit are durable if the verifier is that of their write.
-fn settle_commit(st: &mut State, ost: u32, upto: u64, verifier: u64) -> bool {
-    let done = st.unstable.extract_runs(|_, seg| seg.tag.ost == ost && seg.tag.id < upto);
-    let mut lost = Vec::new();
-    for (at, seg) in done {
-        if seg.tag.verifier != verifier {
-            lost.push((at, seg.data));
-        } else {
-            st.ahead.invalidate(at, at + seg.data.len());
-        }
-    }
-    let any = !lost.is_empty();
-    st.again(lost);
-    any
 }

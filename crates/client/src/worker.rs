@@ -1,7 +1,7 @@
 //! The client's own threads: sending, committing, closing, ageing.
 //!
 //! Role: what callers need not wait for. Every queue here is bounded: files are queued once at
-//! most for sending and once for committing, closes by [`CLOSES_MAX`].
+//! most for sending and once for committing (asked for, or answered), closes by [`CLOSES_MAX`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use proto::mds::{Op, Res};
 use proto::{Errno, Fid, MAX_BODY};
 
 use crate::budget::Held;
+use crate::commit::Answered;
 use crate::core::Core;
 use crate::inode::{Inode, Place, Unsaid};
 use crate::local::Late;
@@ -39,7 +40,10 @@ pub(crate) const TICKS_UNSTABLE: u64 = 6 * TICKS_PER_EXPIRE as u64;
 /// Work for the senders.
 pub(crate) enum Task {
     Push(Arc<Inode>),
+    /// Asks for a commit that nobody waits for, ...
     Commit(Arc<Inode>),
+    /// ... which was answered.
+    Committed(Arc<Inode>, Answered),
     /// The layer above must drop what it caches of a file.
     Forget(Fid),
     Stop,
@@ -79,16 +83,8 @@ pub(crate) fn work(core: &Arc<Core>, tasks: &Receiver<Task>) {
                 }
                 core.registry.rest(&inode);
             }
-            Task::Commit(inode) => {
-                // As above.
-                let lacks = core.lacks_osts_of(&inode);
-                let done = if lacks { Ok(()) } else { core.commit_behind(&inode) };
-                inode.st.lock().committing = false;
-                if let Err(e) = done {
-                    tracing::warn!(fid = %inode.fid, error = %e, "commit failed, it is tried again");
-                }
-                core.registry.rest(&inode);
-            }
+            Task::Commit(inode) => core.commit_behind(&inode),
+            Task::Committed(inode, answered) => core.committed_behind(&inode, answered),
             Task::Forget(fid) => core.announce(|l| l.forget(fid)),
             Task::Stop => return,
         }

@@ -100,7 +100,7 @@ fn what_is_more_than_one_write_has_its_commit() {
 #[test]
 fn it_is_durable_when_it_returns_and_not_before() {
     let mut world = World::new(1);
-    let (client, relay) = Relay::before(&world, 1);
+    let (client, relay) = Relay::before(&world, 1, Options::default());
     let file = filled(&client);
     put(&file, 5000, 7, 8192);
     relay.hold();

@@ -8,7 +8,7 @@ mod relay;
 use std::sync::Arc;
 
 use common::{READ, World, root};
-use pinstripe_client::{Client, Data, OpenFile, OpenFlags};
+use pinstripe_client::{Client, Data, OpenFile, OpenFlags, Options};
 use proto::mds::C_EXCL;
 use proto::{Fid, FileKind};
 use relay::Relay;
@@ -19,7 +19,7 @@ const NEW: [u8; 8] = [2; 8];
 
 /// A client whose messages to the MDT can be held back.
 fn held(w: &World) -> (Client, Relay) {
-    Relay::before(w, 0)
+    Relay::before(w, 0, Options::default())
 }
 
 fn make(

@@ -67,8 +67,8 @@ impl Relay {
     }
 
     /// A client whose messages to a target can be held back: the MDT is 0, OSTs come behind it.
-    pub fn before(w: &World, target: usize) -> (Client, Relay) {
-        let mut config = w.config(Options::default());
+    pub fn before(w: &World, target: usize, options: Options) -> (Client, Relay) {
+        let mut config = w.config(options);
         let Mgs::Targets { targets, .. } = &mut config.mgs else { panic!("not by targets") };
         let here = Endpoint::Unix(w.dir.path().join("held.sock"));
         let there = std::mem::replace(&mut targets[target].1, here.clone());

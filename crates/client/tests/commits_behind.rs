@@ -1,0 +1,98 @@
+//! Commits that nobody waits for: what OSTs have taken, and nobody syncs (invariant 1).
+
+mod common;
+#[path = "common/relay.rs"]
+mod relay;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{READ, WRITE, World, root, until};
+use pinstripe_client::{Client, Data, OpenFile, Options};
+use proto::layout::LayoutSpec;
+use proto::{Fid, FileKind};
+use relay::Relay;
+
+const LEN: usize = 200_000;
+/// A session that says nothing is given up after this long, and nobody waits for its OST any more.
+const GIVEN_UP: Duration = Duration::from_secs(8);
+
+/// A file with one object, on this OST.
+fn on(client: &Client, ost: i32, name: &str) -> Arc<OpenFile> {
+    let spec = LayoutSpec { stripe_size: 1 << 20, stripe_count: 1, stripe_offset: ost };
+    // The MDT looks for OSTs now and then.
+    until(|| client.set_layout(&root(), Fid::ROOT, spec.clone()).is_ok());
+    let mode = FileKind::File.mode_bits() | 0o644;
+    let name = name.as_bytes();
+    let made = client.create(&root(), Fid::ROOT, name, mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
+    made.file.unwrap()
+}
+
+fn put(file: &OpenFile, byte: u8) {
+    file.write(0, Data::Owned(vec![byte; LEN].into())).unwrap();
+}
+
+fn uncommitted(client: &Client) -> u64 {
+    client.stats().uncommitted_bytes
+}
+
+/// More files wait for an OST that does not answer than there are threads, and than it is asked for at once.
+#[test]
+fn those_of_an_ost_that_does_not_answer_hold_up_no_others() {
+    const MANY: usize = 12;
+    let world = World::new(2);
+    let options = Options { dirty_expire: Duration::from_millis(100), ..Options::default() };
+    let (client, relay) = Relay::before(&world, 1, options);
+    let slow: Vec<_> = (0..MANY).map(|n| on(&client, 0, &format!("slow{n}"))).collect();
+    let quick = on(&client, 1, "quick");
+    slow.iter().for_each(|file| put(file, 1));
+    put(&quick, 2);
+    until(|| client.stats().dirty_bytes == 0);
+    relay.hold();
+    relay.holds();
+    let begun = Instant::now();
+    let of_slow = (MANY * LEN) as u64;
+    // A few may have been asked for before.
+    until(|| uncommitted(&client) <= of_slow);
+    for round in 3..6 {
+        put(&quick, round);
+        until(|| uncommitted(&client) > of_slow);
+        until(|| uncommitted(&client) <= of_slow);
+    }
+    assert!(begun.elapsed() < GIVEN_UP, "commits waited until the OST was given up");
+    relay.go_on();
+    until(|| uncommitted(&client) == 0);
+    let reader = world.client();
+    for file in &slow {
+        let mut bytes = vec![0; LEN];
+        let file = reader.open(&root(), file.fid(), READ).unwrap();
+        assert_eq!(file.read(0, &mut bytes).unwrap(), LEN);
+        assert!(bytes.iter().all(|b| *b == 1));
+    }
+}
+
+/// What the crash of an OST's machine took is sent again, and committed like all else.
+#[test]
+fn what_a_restart_lost_goes_again() {
+    let mut world = World::new(2);
+    let options = Options { dirty_expire: Duration::from_millis(300), ..Options::default() };
+    let client = world.client_with(options);
+    let files: Vec<_> = (0..9).map(|n| on(&client, n % 2, &format!("f{n}"))).collect();
+    for round in 1..4 {
+        files.iter().for_each(|file| put(file, round));
+        until(|| client.stats().dirty_bytes == 0);
+        let before = client.stats().bytes_written;
+        if uncommitted(&client) > 0 {
+            world.restart_ost(0);
+            until(|| client.stats().bytes_written > before);
+        }
+        until(|| uncommitted(&client) == 0 && client.stats().dirty_bytes == 0);
+        let reader = world.client();
+        for file in &files {
+            let mut bytes = vec![0; LEN];
+            let file = reader.open(&root(), file.fid(), READ).unwrap();
+            assert_eq!(file.read(0, &mut bytes).unwrap(), LEN);
+            assert!(bytes.iter().all(|b| *b == round), "round {round}");
+        }
+    }
+}
