@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, RwLock};
 use proto::mds::{LS_WRITE, O_WRITE, Op, Res};
 use proto::{Attr, Errno, Fid};
@@ -25,9 +25,10 @@ use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
 use crate::promises::Promises;
 use crate::registry::Registry;
+use crate::senders::Senders;
 use crate::space::SpaceWatch;
 use crate::wb::{Trust, Wb};
-use crate::worker::{self, CLOSES_MAX, Closing, Task, WORKERS};
+use crate::worker::{self, CLOSES_MAX, Closing};
 use crate::{Listener, Stats};
 
 /// A mounted file system. Clones are the same client; it lives until [`Client::shutdown`] or
@@ -70,18 +71,17 @@ impl Client {
         let leases = Arc::new(Leases::new(!options.write_through && !options.observer));
         let (hooks, inbox) = events::hooks(leases);
         let sessions = connect::connect(&config, hooks.clone(), &counters)?;
-        let (tasks, tasks_in) = unbounded();
         let (closings, closings_in) = bounded(CLOSES_MAX);
         let promises = Arc::clone(&hooks.promises);
         let leases = Arc::clone(&hooks.table);
         leases.heard_by(sessions.mdt.heard());
         promises.begin(sessions.mdt.welcome().epoch);
         let (flusher, flusher_in) = bounded(1);
-        let queues = (tasks, closings, flusher);
+        let queues = (closings, flusher);
         let core = make_core(config.options, sessions, counters, (promises, leases), queues);
         let core = Arc::new(core);
         let mut threads = Threads { hooks: Some(hooks), ..Threads::default() };
-        threads.start(&core, inbox, tasks_in, closings_in)?;
+        threads.start(&core, inbox, closings_in)?;
         threads.start_flusher(&core, flusher_in)?;
         match find_root(&core, config.subdir.as_deref()) {
             Ok(root) => {
@@ -239,7 +239,7 @@ fn make_core(
     sessions: Sessions,
     counters: Arc<Counters>,
     (promises, leases): (Arc<Promises>, Arc<Leases>),
-    (tasks, closings, flusher): (Sender<Task>, Sender<Closing>, Sender<()>),
+    (closings, flusher): (Sender<Closing>, Sender<()>),
 ) -> Core {
     let grant = sessions.grant;
     let sole = Arc::new(AtomicBool::new(grant.sole));
@@ -278,7 +278,7 @@ fn make_core(
         careful: AtomicBool::new(false),
         failed: Mutex::new(None),
         lost_dirs: Mutex::default(),
-        tasks,
+        senders: Senders::new(),
         behind: Mutex::new(Behind::new()),
         closings,
         options,
@@ -290,12 +290,11 @@ impl Threads {
         &mut self,
         core: &Arc<Core>,
         inbox: Inbox,
-        tasks: Receiver<Task>,
         closings: Receiver<Closing>,
     ) -> Result<(), ClientError> {
-        for i in 0..WORKERS {
-            let (core, tasks) = (core.clone(), tasks.clone());
-            self.spawn(&format!("client-send-{i}"), move || worker::work(&core, &tasks))?;
+        for (name, tasks) in core.senders.threads() {
+            let core = core.clone();
+            self.spawn(&name, move || worker::work(&core, &tasks))?;
         }
         let c = core.clone();
         self.spawn("client-close", move || worker::close(&c, &closings))?;
@@ -335,9 +334,7 @@ impl Threads {
         self.stop_ageing = None;
         self.stop_flusher = None;
         let _ = core.closings.send(Closing::Stop);
-        for _ in 0..WORKERS {
-            let _ = core.tasks.send(Task::Stop);
-        }
+        self.running.extend(core.senders.stop());
         // All is let out; what is called back from here on, nobody takes up.
         core.mdt.session.leave();
         if let Some(hooks) = self.hooks.take() {

@@ -121,10 +121,9 @@ impl Core {
         if !self.behind.lock().enter(&asked, inode.clone()) {
             return self.commit_next();
         }
-        let (tasks, inode) = (self.tasks.clone(), inode.clone());
+        let (core, inode) = (self.clone(), inode.clone());
         self.ask_commit(objects).then(move |answers| {
-            // Fails only after the workers ended, when nothing is left to do.
-            let _ = tasks.send(Task::Committed(inode, Answered { asked, answers, reach }));
+            core.senders.commit(Task::Committed(inode, Answered { asked, answers, reach }));
         });
     }
 
@@ -155,7 +154,7 @@ impl Core {
     /// Whoever stands in line and may try now does so.
     fn commit_next(&self) {
         for inode in self.behind.lock().next() {
-            let _ = self.tasks.send(Task::Commit(inode));
+            self.senders.commit(Task::Commit(inode));
         }
     }
 

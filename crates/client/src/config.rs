@@ -40,9 +40,10 @@ pub enum Atime {
 pub struct Options {
     /// Checksums from the caller's buffer to the disk (`osc.*.checksums`).
     pub checksums: bool,
-    /// Bytes written but not yet taken by an OST, over all files, in MiB.
+    /// Bytes written but not yet taken by an OST, over all files, in MiB. Where others use it up, those that
+    /// go elsewhere may have a quarter of it for each OST, all together as much again.
     pub max_dirty_mb: u32,
-    /// Bytes taken by OSTs but not yet committed, kept to be sent again, in MiB.
+    /// Bytes taken by OSTs but not yet committed, kept to be sent again, in MiB; more as above.
     pub max_uncommitted_mb: u32,
     /// Bytes read ahead of their readers, over all files, in MiB; 0: no read-ahead.
     pub max_read_ahead_mb: u32,

@@ -23,6 +23,7 @@ use crate::locks::LockTable;
 use crate::mdt::Mdt;
 use crate::ost::Ost;
 use crate::registry::Registry;
+use crate::senders::Senders;
 use crate::space::SpaceWatch;
 use crate::worker::{Closing, Task};
 use crate::{Listener, Options};
@@ -63,7 +64,7 @@ pub(crate) struct Core {
     pub(crate) lost_dirs: Mutex<HashMap<Fid, Errno>>,
     /// Counts single files that were to be forgotten.
     pub(crate) forgets: AtomicU64,
-    pub(crate) tasks: Sender<Task>,
+    pub(crate) senders: Senders,
     /// Commits that nobody waits for.
     pub(crate) behind: Mutex<Behind<Arc<Inode>>>,
     pub(crate) closings: Sender<Closing>,
@@ -215,18 +216,17 @@ impl Core {
     }
 
     /// The inode must have its dirty data sent soon.
-    pub(crate) fn want_push(&self, inode: &Arc<Inode>, st: &mut State) {
+    pub(crate) fn want_push(self: &Arc<Core>, inode: &Arc<Inode>, st: &mut State) {
         if !st.queued {
             st.queued = true;
-            // Fails only after the workers ended, when nothing is left to do.
-            let _ = self.tasks.send(Task::Push(inode.clone()));
+            self.senders.push(self, st.lane(), inode.clone());
         }
     }
 
     pub(crate) fn want_commit(&self, inode: &Arc<Inode>, st: &mut State) {
         if !st.committing {
             st.committing = true;
-            let _ = self.tasks.send(Task::Commit(inode.clone()));
+            self.senders.commit(Task::Commit(inode.clone()));
         }
     }
 
@@ -253,7 +253,7 @@ impl Core {
                     dirs.insert(fid, lost.errno);
                 }
                 drop(dirs);
-                let _ = self.tasks.send(Task::Forget(fid));
+                self.senders.other(Task::Forget(fid));
             }
         }
     }

@@ -17,6 +17,7 @@ use proto::{Attr, Errno, Fid, Layout, MAX_FILE_SIZE, TimeSpec};
 use crate::ahead::Ahead;
 use crate::budget::{Budget, Held};
 use crate::cut::Apart;
+use crate::lane::Lane;
 use crate::leases::Mark;
 use crate::ranges::{Buf, RangeMap};
 
@@ -184,6 +185,8 @@ pub(crate) struct State {
     pub(crate) idle: Idle,
     pub(crate) ahead: Ahead,
     held: Held,
+    /// Where that goes.
+    lane: Lane,
 }
 
 /// Where a file waits to be forgotten.
@@ -263,6 +266,7 @@ impl Inode {
             idle: Idle::No,
             ahead: Ahead::default(),
             held: Held::default(),
+            lane: Lane::default(),
             attr,
         };
         let (io, landed) = (RwLock::new(()), Condvar::new());
@@ -311,8 +315,14 @@ impl State {
         };
         let dirty = self.dirty.bytes() + self.flight.bytes() + inline;
         let now = Held { dirty, unstable: self.unstable.bytes() };
-        budget.change(self.held, now);
-        self.held = now;
+        let lane = self.lane();
+        budget.change((self.lane, self.held), (lane, now));
+        (self.lane, self.held) = (lane, now);
+    }
+
+    /// Where what is written goes; as before where that is not known.
+    pub(crate) fn lane(&self) -> Lane {
+        Lane::of(&self.place).unwrap_or(self.lane)
     }
 
     /// What the budget was told.

@@ -45,12 +45,12 @@ impl Core {
     }
 
     /// Dirty data grew: begins to send when there is enough of it.
-    pub(crate) fn maybe_push(&self, inode: &Arc<Inode>, st: &mut State) {
+    pub(crate) fn maybe_push(self: &Arc<Core>, inode: &Arc<Inode>, st: &mut State) {
         let Place::Striped(layout) = &st.place else { return };
         let enough = st.dirty.ripe() >= push_at(layout, self.max_rpc());
         let scattered = st.dirty.bytes() - st.dirty.ripe() >= GATHER_BYTES
             || st.dirty.slabs() >= GATHER_CHUNKS
-            || (!st.dirty.is_empty() && self.budget.tight().dirty > 0);
+            || (!st.dirty.is_empty() && self.budget.tight(st.lane()).0);
         st.push_all |= scattered;
         if enough || scattered {
             self.want_push(inode, st);
@@ -254,7 +254,7 @@ impl Core {
             self.want_push(inode, &mut st);
         }
         if st.unstable.bytes() >= COMMIT_AT
-            || (!st.unstable.is_empty() && self.budget.tight().unstable > 0)
+            || (!st.unstable.is_empty() && self.budget.tight(st.lane()).1)
         {
             self.want_commit(inode, &mut st);
         }

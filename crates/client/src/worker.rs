@@ -20,8 +20,6 @@ use crate::local::Late;
 use crate::mdt::own_cred;
 use crate::tell::Telling;
 
-/// Threads that send and commit.
-pub(crate) const WORKERS: usize = 4;
 /// The log of metadata is sent at the latest after this long.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// Closes that may wait; more make their callers wait.

@@ -81,7 +81,8 @@ impl Core {
                 return Err(Errno::EIO);
             }
         }
-        if !self.budget.room(patience * 2, || self.held_for_lost(), || self.push_all()) {
+        let lane = inode.st.lock().lane();
+        if !self.budget.room(lane, patience * 2, || self.held_for_lost(), || self.push_all()) {
             return Err(Errno::EIO);
         }
         let mut data = Some(data);
@@ -465,7 +466,7 @@ impl Core {
     }
 
     /// Dirty data of all files shall go out.
-    pub(crate) fn push_all(&self) {
+    pub(crate) fn push_all(self: &Arc<Core>) {
         for inode in self.registry.all() {
             let mut st = inode.st.lock();
             let inline = matches!(&st.place, Place::Inline(i) if i.dirty.is_some());

@@ -1,4 +1,4 @@
-//! Commits that nobody waits for: what OSTs have taken, and nobody syncs (invariant 1).
+//! OSTs that answer late: they hold up what goes to them, and nothing else.
 
 mod common;
 #[path = "common/relay.rs"]
@@ -14,6 +14,8 @@ use proto::{Fid, FileKind};
 use relay::Relay;
 
 const LEN: usize = 200_000;
+/// An OST that takes nothing is left aside after this long.
+const LEFT_ASIDE: Duration = Duration::from_secs(3);
 /// A session that says nothing is given up after this long, and nobody waits for its OST any more.
 const GIVEN_UP: Duration = Duration::from_secs(8);
 
@@ -36,9 +38,48 @@ fn uncommitted(client: &Client) -> u64 {
     client.stats().uncommitted_bytes
 }
 
-/// More files wait for an OST that does not answer than there are threads, and than it is asked for at once.
+/// Many files take all the memory there is for what an OST does not take, and all threads that
+/// could send.
 #[test]
-fn those_of_an_ost_that_does_not_answer_hold_up_no_others() {
+fn who_writes_elsewhere_goes_on() {
+    const BIG: usize = 40 << 20;
+    let world = World::new(2);
+    let options = Options { max_dirty_mb: 16, max_uncommitted_mb: 16, ..Options::default() };
+    let (client, relay) = Relay::before(&world, 1, options);
+    let slow: Vec<_> = (0..12).map(|n| on(&client, 0, &format!("slow{n}"))).collect();
+    let quick = on(&client, 1, "quick");
+    relay.hold();
+    std::thread::scope(|scope| {
+        for file in &slow {
+            scope.spawn(|| file.write(0, Data::Owned(vec![1; 2 << 20].into())).unwrap());
+        }
+        until(|| client.stats().dirty_bytes > 16 << 20);
+        relay.holds();
+        let begun = Instant::now();
+        for at in (0..BIG).step_by(1 << 20) {
+            quick.write(at as u64, Data::Owned(vec![2; 1 << 20].into())).unwrap();
+        }
+        quick.fsync(false).unwrap();
+        on(&client, 1, "small").write(0, Data::Slice(b"small")).unwrap();
+        assert!(begun.elapsed() < LEFT_ASIDE, "writes waited until the OST was left aside");
+        relay.go_on();
+    });
+    client.sync_all().unwrap();
+    let reader = world.client();
+    let mut bytes = vec![0; BIG];
+    let file = reader.open(&root(), quick.fid(), READ).unwrap();
+    assert_eq!(file.read(0, &mut bytes).unwrap(), BIG);
+    assert!(bytes.iter().all(|b| *b == 2));
+    for file in &slow {
+        let file = reader.open(&root(), file.fid(), READ).unwrap();
+        assert_eq!(file.read(0, &mut bytes).unwrap(), 2 << 20);
+        assert!(bytes[..2 << 20].iter().all(|b| *b == 1));
+    }
+}
+
+/// Commits that nobody waits for: more files wait than there are threads, and than an OST is asked for at once.
+#[test]
+fn commits_of_an_ost_that_does_not_answer_hold_up_no_others() {
     const MANY: usize = 12;
     let world = World::new(2);
     let options = Options { dirty_expire: Duration::from_millis(100), ..Options::default() };
