@@ -62,7 +62,10 @@ pub use mount::{
 pub use notify::Notifier;
 pub use reply::{Body, Data, Reply, Xattr};
 pub use request::Request;
-pub use ring::{Landing, RING_ABANDONED_MAX, RING_ENTRIES, RING_ENTRIES_MAX, RING_QUEUE_ENTRIES};
+pub use ring::{
+    Landing, RING_ABANDONED_MAX, RING_ENTRIES, RING_ENTRIES_MAX, RING_QUEUE_ENTRIES,
+    RING_QUEUE_WAITING,
+};
 pub use session::{Config, Handle, InitInfo, MAX_WRITE_LIMIT, Running, Session};
 pub use transport::{AUTO_IS_RING, IoUring, RING_PARAMETER, UnknownIoUring};
 pub use types::*;

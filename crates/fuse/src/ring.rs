@@ -11,6 +11,7 @@
 //! - The `steward` offers all entries first. A request in one of its entries means that every thread of the queue is busy:
 //!   the entry goes, with the request, to a parked thread or a new one, which keeps it. So threads multiply exactly when
 //!   handlers overlap, at most to the number of entries.
+//! - Where all handlers of a queue wait, and go on doing so, the steward offers more of them (`growth`).
 //! - An answer that comes after its handler has returned (a lock that was waited for) is handed in by the steward; the
 //!   thread has parked. While such requests wait, the steward offers further entries in place of theirs. The same way goes
 //!   the answer to a caller that was killed, while the handler's thread goes on without the entry.
@@ -18,6 +19,7 @@
 //! INTERRUPT, notifications and nearly every FORGET still go through the device, which the `worker` threads read.
 
 mod entry;
+mod growth;
 mod hub;
 mod modest;
 mod port;
@@ -45,6 +47,9 @@ pub const RING_QUEUE_ENTRIES: usize = 16;
 
 /// Entries of all queues together where that is less, but at least two per queue.
 pub const RING_ENTRIES: usize = 512;
+
+/// The same for a CPU whose handlers all wait for something; further callers wait for these.
+pub const RING_QUEUE_WAITING: usize = 512;
 
 /// Most entries of a session, those of waiting requests included.
 pub const RING_ENTRIES_MAX: usize = 16_384;
@@ -84,6 +89,8 @@ pub(crate) struct Ring {
     /// A thread has left, or finished a request while `ending`.
     settled: Condvar,
     ending: AtomicBool,
+    /// The steward looks at the queues, as one was full.
+    watched: AtomicBool,
     nudges: AtomicU64,
     /// None where threads may not give way.
     modesty: Option<Arc<Modesty>>,
@@ -95,6 +102,8 @@ pub(crate) struct Ring {
 struct Queue {
     /// Threads in a handler.
     busy: AtomicUsize,
+    /// Requests handled.
+    done: AtomicU64,
     offered: AtomicUsize,
     /// Entries whose request waits without a thread.
     deferred: AtomicIsize,
@@ -102,6 +111,14 @@ struct Queue {
     node: AtomicU64,
     /// Who asks.
     streak: Streak,
+}
+
+impl Queue {
+    /// Whether each of its entries carries a request.
+    fn is_full(&self) -> bool {
+        let deferred = self.deferred.load(Ordering::Acquire).max(0) as usize;
+        self.busy.load(Ordering::Acquire) + deferred >= self.offered.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Default)]
@@ -137,6 +154,7 @@ impl Ring {
             parking: Condvar::new(),
             settled: Condvar::new(),
             ending: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             nudges: AtomicU64::new(0),
             modesty,
         }))
@@ -171,6 +189,13 @@ impl Ring {
         let deferred = queue.deferred.load(Ordering::Acquire);
         let free = queue.offered.load(Ordering::Acquire) as isize - deferred;
         (self.per_queue as isize - free).max(0) as usize
+    }
+
+    /// Nodes that requests of a queue are about.
+    fn nodes(&self, queue: usize) -> Vec<u64> {
+        let entries = self.entries.lock();
+        let nodes = entries.iter().filter(|entry| entry.queue == queue).map(|entry| entry.node());
+        nodes.filter(|node| *node != 0).collect()
     }
 
     /// The thread's request waits without it.
@@ -241,10 +266,14 @@ impl Ring {
 
     /// Runs a handler, and counts that it runs.
     fn busy(&self, queue: usize, handler: impl FnOnce()) {
-        let busy = &self.queues[queue].busy;
-        busy.fetch_add(1, Ordering::SeqCst);
+        let queue = &self.queues[queue];
+        queue.busy.fetch_add(1, Ordering::SeqCst);
+        if queue.is_full() && !self.watched.swap(true, Ordering::AcqRel) {
+            self.hub.ring();
+        }
         handler();
-        busy.fetch_sub(1, Ordering::SeqCst);
+        queue.done.fetch_add(1, Ordering::Relaxed);
+        queue.busy.fetch_sub(1, Ordering::SeqCst);
         if self.ending.load(Ordering::SeqCst) {
             let _threads = self.threads.lock();
             self.settled.notify_all();

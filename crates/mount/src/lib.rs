@@ -56,10 +56,13 @@ const MAX_WRITE: u32 = 1 << 20;
 const READ_AHEAD: u32 = 8 << 20;
 /// The same where the client reads ahead, which knows the stripes and the price of messages.
 const READ_AHEAD_BESIDE: u32 = 1 << 20;
-/// Requests the kernel keeps in flight without waiting for their answers.
-const MAX_BACKGROUND: u16 = 256;
+/// Requests the kernel keeps in flight without waiting for their answers. Those who read what a lost OST has must not use
+/// them up: others would wait with them.
+const MAX_BACKGROUND: u16 = 1024;
 /// Threads that serve requests; handlers block on servers, so there may be many.
-const MAX_THREADS: usize = 48;
+const MAX_THREADS: usize = 1024;
+/// Threads that are kept when there is nothing to do for them.
+const MAX_IDLE_THREADS: usize = 48;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +132,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
         max_background: MAX_BACKGROUND,
         congestion_threshold: MAX_BACKGROUND / 4 * 3,
         max_threads: MAX_THREADS,
-        max_idle_threads: MAX_THREADS,
+        max_idle_threads: MAX_IDLE_THREADS,
         ..Config::default()
     };
     let fail = |e| Error::Session(mountpoint.clone(), e);

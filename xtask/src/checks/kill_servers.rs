@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const CHECK: Check = Check {
@@ -78,6 +79,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
     cx.case("a lost OST keeps nobody from the others", || elsewhere(cx, &mut cluster));
     cx.case("who waits for an OST that hangs is not taken for dead", || hung(&mut cluster));
+    cx.case("a crowd that waits for an OST leaves room for others", || crowd(&mut cluster));
     cx.case("an MDT that stood still evicts nobody for that", || stood_still(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));
@@ -306,6 +308,82 @@ fn hung(cluster: &mut Cluster) -> Result<()> {
     }
     drop((writer, asker, measurer));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// More readers wait for OSTs that hang than a mount has threads at first: who needs none of these OSTs is served.
+fn crowd(cluster: &mut Cluster) -> Result<()> {
+    let many = 16 * std::thread::available_parallelism()?.get() + 32;
+    let fills = cluster.mount("fills")?;
+    let made = fills.join("crowd");
+    std::fs::create_dir(&made)?;
+    for n in 0..many {
+        std::fs::write(made.join(format!("f{n}")), vec![1; 100_000])?;
+    }
+    cluster.unmount(&fills)?;
+    let reads = cluster.mount("reads")?;
+    let dir = reads.join("crowd");
+    let mut small = Holder::create(&dir.join("small"))?;
+    let osts = pids(cluster, &["ost0", "ost1"])?;
+    signal(&osts, Signal::STOP)?;
+    let mut files = (0..many).map(|n| dir.join(format!("f{n}")));
+    let mut readers = Readers(Vec::new());
+    let waited = files
+        .try_for_each(|file| readers.add(&file))
+        .and_then(|()| readers.wait_for_servers())
+        .and_then(|()| small.does("put 0 100 2").context("a small file is written"))
+        .and_then(|()| readers.all_run());
+    signal(&osts, Signal::CONT)?;
+    waited.context("while the OSTs hang")?;
+    readers.succeed()?;
+    drop(small);
+    cluster.unmount(&reads)
+}
+
+/// Processes that read a file each; none is left when this is dropped.
+struct Readers(Vec<Child>);
+
+impl Readers {
+    fn add(&mut self, file: &Path) -> Result<()> {
+        let mut cat = Command::new("cat");
+        self.0.push(cat.arg(file).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        Ok(())
+    }
+
+    /// All of them have their file open and stand in the kernel, as it tells.
+    fn wait_for_servers(&self) -> Result<()> {
+        let stands = |reader: &Child| {
+            let process = Path::new("/proc").join(reader.id().to_string());
+            let at = std::fs::read_to_string(process.join("wchan"));
+            // Those it began with, and its file.
+            let open = std::fs::read_dir(process.join("fd")).map_or(0, Iterator::count);
+            open > 3 && at.is_ok_and(|at| !at.is_empty() && at != "0")
+        };
+        until("all readers wait", || self.0.iter().all(stands))
+    }
+
+    fn all_run(&mut self) -> Result<()> {
+        for reader in &mut self.0 {
+            ensure!(reader.try_wait()?.is_none(), "a reader was answered without the OSTs");
+        }
+        Ok(())
+    }
+
+    fn succeed(mut self) -> Result<()> {
+        for reader in &mut self.0 {
+            let status = reader.wait()?;
+            ensure!(status.success(), "a reader: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        for reader in &mut self.0 {
+            let _ = reader.kill();
+            let _ = reader.wait();
+        }
+    }
 }
 
 /// A client answers the MDT while that stands still, for longer than it waits for clients: it finds that in its socket when

@@ -1,12 +1,14 @@
 //! The thread that offers entries, gives away those in which requests come, and hands in late answers.
 
+use super::growth::{Growth, TICK};
 use super::thread::is_end;
-use super::{Entry, Port, Ring, Serve, port};
+use super::{Entry, Port, Queue, Ring, Serve, port};
 use crate::abi;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
 use zerocopy::IntoBytes;
 
 /// Submissions handed in at a time.
@@ -79,8 +81,10 @@ fn own(e: &io::Error) -> io::Error {
 }
 
 fn work(ring: &Arc<Ring>, server: &Arc<dyn Serve>, port: &mut Port) -> io::Result<()> {
+    let mut growth = Growth::new(ring.queues.len(), Instant::now());
     loop {
-        port.wait(None)?;
+        let watched = ring.watched.load(Ordering::Acquire);
+        port.wait(watched.then_some(TICK))?;
         let mut bell = false;
         while let Some((id, result)) = port.next() {
             match (id, result) {
@@ -107,6 +111,9 @@ fn work(ring: &Arc<Ring>, server: &Arc<dyn Serve>, port: &mut Port) -> io::Resul
             port.commit(&entry)?;
         }
         top_up(ring, port)?;
+        if watched {
+            grow(ring, port, &mut growth)?;
+        }
         if ring.hub.ended() {
             return Ok(());
         }
@@ -157,18 +164,48 @@ fn top_up(ring: &Ring, port: &mut Port) -> io::Result<()> {
     Ok(())
 }
 
+/// Offers more entries where all handlers wait.
+fn grow(ring: &Ring, port: &mut Port, growth: &mut Growth) -> io::Result<()> {
+    for (number, more) in growth.due(&ring.queues, Instant::now()) {
+        let mut nodes = ring.nodes(number);
+        tracing::debug!(queue = number, more, "all handlers wait");
+        for _ in 0..more {
+            match ring.new_entry(number) {
+                Ok(entry) => port.register(&entry)?,
+                Err(e) => {
+                    tracing::warn!("no further entries: {e}");
+                    break;
+                }
+            }
+            port.submit()?;
+            // One for each, as one that waits again looks at no others.
+            while let Some(node) = nodes.last()
+                && !nudge(ring, number, *node)
+            {
+                nodes.pop();
+            }
+        }
+    }
+    if growth.is_calm() {
+        ring.watched.store(false, Ordering::Release);
+        // A thread that found it set just before that says nothing.
+        let full = ring.queues.iter().any(Queue::is_full);
+        ring.watched.fetch_or(full, Ordering::AcqRel);
+    }
+    Ok(())
+}
+
 /// Has the kernel look at the requests of a queue. An entry offered for the first time only gets requests that come later,
 /// and those that wait are looked at when an answer is handed in; but if every entry before it carries a request that
 /// waits, no answer may ever come. So the kernel is asked for cached bytes, none of them, of a file that such a request is
 /// about: it sends them as a request, to the queue of this CPU and without waiting, and the answer to that brings the
-/// others. (Linux refuses it for what is no regular file.)
-fn nudge(ring: &Ring, queue: usize, nodeid: u64) {
+/// others. (Linux refuses it for what is no regular file.) Whether it did so.
+fn nudge(ring: &Ring, queue: usize, nodeid: u64) -> bool {
     ring.cpus.pin(queue);
     let notify_unique = NUDGE + 2 * ring.nudges.fetch_add(1, Ordering::Relaxed);
     let body = abi::NotifyRetrieveOut { notify_unique, nodeid, ..Default::default() };
-    if let Err(e) = ring.channel.send(0, abi::notify::RETRIEVE, &[body.as_bytes()]) {
-        // Usually because it is unmounted.
-        tracing::debug!("the kernel will not look at a queue: {e}");
-    }
+    let sent = ring.channel.send(0, abi::notify::RETRIEVE, &[body.as_bytes()]);
     ring.cpus.unpin();
+    // Usually because it is unmounted.
+    sent.inspect_err(|e| tracing::debug!("the kernel will not look at a queue: {e}")).is_ok()
 }
