@@ -6,10 +6,10 @@
 //! only lost OSTs could take keeps nobody waiting either; it has a limit of its own, a quarter of the other.
 //! Never does: flush.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::lane::Lane;
 

@@ -153,9 +153,8 @@ impl Core {
 
     /// Whoever stands in line and may try now does so.
     fn commit_next(&self) {
-        for inode in self.behind.lock().next() {
-            self.senders.commit(Task::Commit(inode));
-        }
+        let next = self.behind.lock().next();
+        next.into_iter().for_each(|inode| self.senders.commit(Task::Commit(inode)));
     }
 
     /// An OST is back: what it may have lost in a restart goes again now, and what waited for it.

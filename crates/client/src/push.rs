@@ -70,7 +70,8 @@ impl Core {
             let mut st = inode.st.lock();
             let Place::Striped(layout) = &st.place else { return true };
             let layout = layout.clone();
-            (layout.clone(), self.take_dirty(&mut st, &layout, all))
+            let rpcs = self.take_dirty(&mut st, &layout, all);
+            (layout, rpcs)
         };
         self.send_all(inode, &layout, rpcs, Way::default(), until)
     }
@@ -88,7 +89,8 @@ impl Core {
                 return false;
             }
             let layout = layout.clone();
-            (layout.clone(), self.take_dirty(&mut st, &layout, true))
+            let rpcs = self.take_dirty(&mut st, &layout, true);
+            (layout, rpcs)
         };
         let way = Way { flags: W_SYNC, ..Way::default() };
         self.send_all(inode, &layout, rpcs, way, None)

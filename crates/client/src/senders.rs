@@ -94,8 +94,7 @@ impl Senders {
         let own = self.own.lock().take();
         own.into_iter()
             .flatten()
-            .map(|(_, own)| own)
-            .map(|own| {
+            .map(|(_, own)| {
                 let _ = own.tasks.send(Task::Stop);
                 own.thread
             })

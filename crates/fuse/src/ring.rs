@@ -48,7 +48,7 @@ pub const RING_QUEUE_ENTRIES: usize = 16;
 /// Entries of all queues together where that is less, but at least two per queue.
 pub const RING_ENTRIES: usize = 512;
 
-/// The same for a CPU whose handlers all wait for something; further callers wait for these.
+/// Entries, and so threads, of a CPU's queue whose handlers all wait for something; further callers wait for these.
 pub const RING_QUEUE_WAITING: usize = 512;
 
 /// Most entries of a session, those of waiting requests included.

@@ -22,19 +22,22 @@ struct Seen {
 pub(super) struct Growth {
     seen: Vec<Seen>,
     next: Instant,
+    /// There are as many entries as there may be; they do not become fewer.
+    exhausted: bool,
 }
 
 impl Growth {
     pub(super) fn new(queues: usize, now: Instant) -> Growth {
-        Growth { seen: vec![Seen::default(); queues], next: now }
+        Growth { seen: vec![Seen::default(); queues], next: now, exhausted: false }
     }
 
-    /// The queues that are to have more entries, and how many; `now` and then, while one is full.
+    /// The queues that are to have more entries, and how many; none before the next tick.
     pub(super) fn due(&mut self, queues: &[Queue], now: Instant) -> Vec<(usize, usize)> {
         if now < self.next {
             return Vec::new();
         }
         self.next = now + TICK;
+        let exhausted = self.exhausted;
         let each = self.seen.iter_mut().zip(queues).enumerate();
         each.filter_map(|(number, (seen, queue))| {
             let offered = queue.offered.load(Ordering::Acquire);
@@ -43,9 +46,14 @@ impl Growth {
             // Handlers that end within a tick, on the average, keep nobody waiting for long.
             let quick = is.done.wrapping_sub(was.done) >= offered as u64;
             let more = offered.min(RING_QUEUE_WAITING.saturating_sub(offered));
-            (was.full && is.full && !quick && more > 0).then_some((number, more))
+            (was.full && is.full && !quick && more > 0 && !exhausted).then_some((number, more))
         })
         .collect()
+    }
+
+    /// No more entries can be made.
+    pub(super) fn exhaust(&mut self) {
+        self.exhausted = true;
     }
 
     /// No queue is full, as far as was seen.
@@ -85,19 +93,29 @@ mod tests {
         assert_eq!(growth.due(&queues, clock.0), [], "not before the next tick");
         let mut offered = 16;
         while offered < RING_QUEUE_WAITING {
-            let due = growth.due(&queues, clock.tick());
-            let [(0, more)] = due[..] else { panic!("{due:?}") };
-            offered += more;
+            assert_eq!(growth.due(&queues, clock.tick()), [(0, offered)], "as many again");
+            offered *= 2;
             queues[0].offered.store(offered, Ordering::Relaxed);
             assert_eq!(growth.due(&queues, clock.tick()), [], "there is room now");
             queues[0].busy.store(offered, Ordering::Relaxed);
             assert_eq!(growth.due(&queues, clock.tick()), [], "it may have come just now");
         }
         assert_eq!(offered, RING_QUEUE_WAITING);
-        assert_eq!(growth.due(&queues, clock.tick()), []);
+        assert_eq!(growth.due(&queues, clock.tick()), [], "no further than its limit");
         queues[0].busy.store(3, Ordering::Relaxed);
         assert_eq!(growth.due(&queues, clock.tick()), []);
         assert!(growth.is_calm());
+    }
+
+    #[test]
+    fn nothing_grows_once_there_are_no_more_entries() {
+        let queues = [queue(16, 16)];
+        let mut clock = Clock(Instant::now());
+        let mut growth = Growth::new(1, clock.0);
+        growth.due(&queues, clock.tick());
+        growth.exhaust();
+        assert_eq!(growth.due(&queues, clock.tick()), []);
+        assert!(!growth.is_calm());
     }
 
     #[test]

@@ -173,7 +173,8 @@ fn grow(ring: &Ring, port: &mut Port, growth: &mut Growth) -> io::Result<()> {
             match ring.new_entry(number) {
                 Ok(entry) => port.register(&entry)?,
                 Err(e) => {
-                    tracing::warn!("no further entries: {e}");
+                    tracing::warn!("no further entries, callers wait for each other: {e}");
+                    growth.exhaust();
                     break;
                 }
             }
