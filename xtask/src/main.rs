@@ -11,6 +11,7 @@ mod cli;
 mod copies;
 mod cx;
 mod durable;
+mod file_handle;
 mod fs;
 mod gnu;
 mod guard;

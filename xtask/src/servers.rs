@@ -203,6 +203,18 @@ impl Cluster {
         Ok(mnt)
     }
 
+    /// As `mount`, of a directory of it only.
+    pub fn mount_part(&mut self, name: &str, dir: &str) -> Result<PathBuf> {
+        let mnt = self.dir.join(name);
+        std::fs::create_dir_all(&mnt)?;
+        self.mounts.push(mnt.clone());
+        let address = format!("{}:{dir}", self.address());
+        let cmd = self.command(&["mount", &address]).args(&self.options).arg(&mnt);
+        cmd.limit(120).ok()?;
+        ensure!(is_mounted(&mnt), "`mount` returned, but nothing is mounted");
+        Ok(mnt)
+    }
+
     /// Mounts it at `mnt`; `wrapper` is put before the command.
     pub fn mount_at(&mut self, mnt: &Path, wrapper: &[&str]) -> Result<()> {
         let address = self.address();

@@ -8,6 +8,8 @@ pub const ASYNC_READ: u64 = 1 << 0;
 pub const POSIX_LOCKS: u64 = 1 << 1;
 /// O_TRUNC comes with open instead of as a setattr of its own.
 pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
+/// Nodes that the kernel has forgotten are found again by their number: it looks up their names `.` and `..`, the former of
+/// files, too.
 pub const EXPORT_SUPPORT: u64 = 1 << 4;
 pub const BIG_WRITES: u64 = 1 << 5;
 /// The file system applies the umask (needed with default ACLs).

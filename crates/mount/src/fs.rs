@@ -15,6 +15,7 @@ use crate::caches::Caches;
 use crate::convert::{
     absent, asked_attr, attr, attr_out, caller, cred, entry, errno, found, name_errno, rdev, time,
 };
+use crate::export::is_asked_of_node;
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
 use crate::keeps::LISTED_ALONE;
@@ -119,7 +120,11 @@ impl PinstripeFs {
 
 impl Filesystem for PinstripeFs {
     fn lookup(&self, req: &Request, parent: u64, name: &OsStr, reply: Reply<Entry>) {
-        self.tell_entry(reply, self.find(req, parent, name), Doubt::default);
+        let found = match is_asked_of_node(name) {
+            true => self.find_by_node(req, parent, name),
+            false => self.find(req, parent, name),
+        };
+        self.tell_entry(reply, found, Doubt::default);
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {

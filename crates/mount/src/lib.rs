@@ -17,6 +17,7 @@ mod convert;
 mod dirs;
 mod ends;
 mod entries;
+mod export;
 mod files;
 mod fs;
 mod gates;
@@ -126,7 +127,7 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     // What is not wanted the kernel does by itself.
     let local = if config.local_locks { caps::POSIX_LOCKS | caps::FLOCK_LOCKS } else { 0 };
     let config = Config {
-        wanted: (caps::DEFAULT | caps::POSIX_ACL) & !local,
+        wanted: (caps::DEFAULT | caps::POSIX_ACL | caps::EXPORT_SUPPORT) & !local,
         max_write: MAX_WRITE,
         max_readahead: if client.reads_ahead() { READ_AHEAD_BESIDE } else { READ_AHEAD },
         max_background: MAX_BACKGROUND,

@@ -14,6 +14,7 @@ mod full;
 mod fuzz;
 mod git;
 mod grows;
+mod handles;
 mod holes;
 mod hygiene;
 mod inputs;
@@ -82,6 +83,7 @@ pub const ALL: &[&Check] = &[
     &two_mounts::CHECK,
     &coherence::CHECK,
     &names::CHECK,
+    &handles::CHECK,
     &holes::CHECK,
     &overlay::CHECK,
     &rights::CHECK,
