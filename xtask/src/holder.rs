@@ -45,7 +45,8 @@ fn obey(path: &Path, file: &File, line: &str) -> std::io::Result<()> {
         "write" => file.write_all_at(&vec![number(3) as u8; number(2) as usize], number(1)),
         "put" => obey(path, file, &line.replacen("put", "write", 1)).and_then(|()| file.sync_all()),
         "read" => file.read_exact_at(&mut vec![0; number(2) as usize], number(1)),
-        // Of a name beside it.
+        // Of a name beside it, as the next.
+        "cat" => std::fs::read(path.with_file_name(words[1])).map(|_| ()),
         "stat" => path.with_file_name(words[1]).symlink_metadata().map(|_| ()),
         "fsync" => file.sync_all(),
         "statfs" => Ok(rustix::fs::fstatvfs(file).map(|_| ())?),

@@ -18,6 +18,7 @@ use crate::connect::{self, Sessions};
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::events::{self, Hooks, Inbox, Lease, Link};
+use crate::giving::Givers;
 use crate::leases::Leases;
 use crate::listener::Told;
 use crate::local::Local;
@@ -263,6 +264,7 @@ fn make_core(
         registry: Registry::default(),
         locks: LockTable::default(),
         local: Local::default(),
+        givers: Givers::default(),
         listener,
         sole,
         sole_turn: Mutex::default(),

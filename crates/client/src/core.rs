@@ -15,6 +15,7 @@ use proto::{Attr, Errno, Fid, Layout, TimeSpec};
 use crate::behind::Behind;
 use crate::budget::{Budget, Held};
 use crate::counters::Counters;
+use crate::giving::Givers;
 use crate::inode::{AsOf, Inode, Place, State};
 use crate::leases::{Got, Leases, Mark};
 use crate::listener::Told;
@@ -41,6 +42,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) locks: LockTable,
     pub(crate) local: Local,
+    pub(crate) givers: Givers,
     pub(crate) listener: Told,
     pub(crate) sole: Arc<AtomicBool>,
     /// Held by who changes that, and looks whether the session that says so is still the present one.

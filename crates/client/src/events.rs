@@ -13,8 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
 use parking_lot::{Condvar, Mutex};
 use proto::mds::{
-    Grant, LS_ATTR, LS_LATE, LS_OPEN, LS_WRITE, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN,
-    R_SOLE_END, Recall, Res,
+    Grant, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res,
 };
 use proto::mgs::Welcome;
 use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
@@ -189,12 +188,12 @@ pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lea
         let (recall, reply) = match event {
             Lease::Recall(recall, reply) => (recall, reply),
             Lease::Inodes(recall, reply) => {
-                core.give_back(&recall);
-                reply.send(0, core.written(&recall.written.0));
+                core.give_back(recall, reply);
                 continue;
             }
-            Lease::Stop => return,
+            Lease::Stop => return core.givers.wait(),
         };
+        core.givers.wait();
         order.wait();
         match recall.what {
             R_SOLE_END => core.sole_end(|| reply.is_awaited()),
@@ -292,58 +291,6 @@ impl Core {
         self.mdt.end_local();
         self.note_lost();
         self.announce(|l| l.sole(false));
-    }
-
-    /// The MDT wants leases back: nothing that rests on them is believed from when this returns, and
-    /// files that are open here only are open there too.
-    fn give_back(self: &Arc<Core>, recall: &LeaseRecall) {
-        let (mut owned, mut read, mut late) = (Vec::new(), Vec::new(), Vec::new());
-        for lease in &recall.back.0 {
-            self.leases.recalled(lease.fid, lease.bits);
-            // Waits for an operation that still believed in it: it is logged by then.
-            self.mdt.wb.recalled(lease.fid, lease.bits);
-        }
-        let opened = recall.back.0.iter().filter(|l| l.bits & (LS_WRITE | LS_OPEN) != 0);
-        let opened: Vec<_> = opened.map(|l| l.fid).collect();
-        self.mdt.come_clean(&opened);
-        for lease in &recall.back.0 {
-            let Some(inode) = self.registry.find(lease.fid) else { continue };
-            // Also if it was not believed to be held any more: what was written while it was may be here
-            // still, and must not come out over what others write from now on.
-            if lease.bits & LS_WRITE != 0 {
-                self.leases.let_go(lease.fid);
-                owned.push(inode.clone());
-            }
-            {
-                // Waits for who still believed in it.
-                let mut st = inode.st.lock();
-                st.ahead.clear();
-                st.direct_reads = 0;
-                // Told later, when it was read would undo a time that is set by hand now.
-                if lease.bits & LS_ATTR != 0 && st.atime.is_some() {
-                    read.push(inode.clone());
-                }
-            }
-            // From here on writes tell themselves.
-            if lease.bits & LS_LATE != 0 {
-                late.push(inode.clone());
-            }
-            if lease.bits & LS_OPEN != 0
-                && let Err(e) = self.pin(&inode)
-            {
-                tracing::warn!(fid = %inode.fid, error = %e, "a file that is open is not kept");
-            }
-        }
-        self.disown(owned);
-        for inode in late {
-            if let Err(e) = self.tell_late(&inode) {
-                tracing::warn!(fid = %inode.fid, error = %e, "what was written is not told");
-            }
-        }
-        self.tell_read(&read);
-        self.show_all(recall.glimpse.0.iter().filter_map(|fid| self.registry.find(*fid)).collect());
-        self.announce(|l| l.recalled(&recall.back.0));
-        self.counters.recalls.fetch_add(1, SeqCst);
     }
 
     /// This client is alone, if that still `holds`: an MDT that shuts down says so to the last whose session ends.

@@ -31,6 +31,7 @@ mod fetch_ahead;
 mod file;
 mod filling;
 mod gather;
+mod giving;
 mod inode;
 mod lane;
 mod late;

@@ -7,9 +7,8 @@
 //! is what was written. A watch that stands for nothing is given up with the next answer: while there is
 //! one, writers may not tell late. Never does: believe anything itself because of it.
 
-use proto::mds::{LS_READ, Op, Unwatched};
-use proto::wire::List;
-use proto::{Fid, Wire};
+use proto::Fid;
+use proto::mds::{LS_READ, Op};
 
 use crate::core::Core;
 use crate::mdt::own_cred;
@@ -22,8 +21,8 @@ impl Core {
             && self.leases.watches(fid)
     }
 
-    /// Others have written watched files; the answer.
-    pub(crate) fn written(&self, fids: &[Fid]) -> Vec<u8> {
+    /// Others have written watched files; those that nobody watches any more.
+    pub(crate) fn written(&self, fids: &[Fid]) -> Vec<Fid> {
         let mut idle = Vec::new();
         for fid in fids {
             let mut shows = false;
@@ -35,6 +34,6 @@ impl Core {
             }
             self.announce(|l| l.written(*fid));
         }
-        if idle.is_empty() { Vec::new() } else { Unwatched { fids: List(idle) }.to_bytes() }
+        idle
     }
 }

@@ -77,6 +77,43 @@ fn who_writes_elsewhere_goes_on() {
     }
 }
 
+/// Another client wants files that this one has alone, more of them on an OST that does not answer than it is called back
+/// for at once. It gets all others from it.
+#[test]
+fn who_wants_files_that_lie_elsewhere_has_them_at_once() {
+    const MANY: usize = 9;
+    let world = World::new(2);
+    let (client, relay) = Relay::before(&world, 1, Options::default());
+    let other = world.client();
+    let slow: Vec<_> = (0..MANY).map(|n| on(&client, 0, &format!("slow{n}"))).collect();
+    let quick: Vec<_> = (0..MANY).map(|n| on(&client, 1, &format!("quick{n}"))).collect();
+    // Once there are objects nothing but the writes themselves waits for the OST.
+    slow.iter().chain(&quick).for_each(|file| put(file, 1));
+    client.sync_all().unwrap();
+    relay.hold();
+    slow.iter().chain(&quick).for_each(|file| put(file, 2));
+    let read = |file: &OpenFile| {
+        let mut bytes = vec![0; LEN];
+        let file = other.open(&root(), file.fid(), READ).unwrap();
+        assert_eq!(file.read(0, &mut bytes).unwrap(), LEN);
+        assert!(bytes.iter().all(|b| *b == 2), "older bytes were read");
+    };
+    std::thread::scope(|scope| {
+        let wait: Vec<_> = slow.iter().map(|file| scope.spawn(|| read(file))).collect();
+        relay.holds();
+        let begun = Instant::now();
+        quick.iter().for_each(|file| read(file));
+        assert!(
+            begun.elapsed() < GIVEN_UP,
+            "what lies elsewhere waited until the OST was given up"
+        );
+        assert!(wait.iter().all(|w| !w.is_finished()), "what the OST does not have was read");
+        relay.go_on();
+    });
+    // Nothing was lost.
+    slow.iter().for_each(|file| file.fsync(false).unwrap());
+}
+
 /// Commits that nobody waits for: more files wait than there are threads, and than an OST is asked for at once.
 #[test]
 fn commits_of_an_ost_that_does_not_answer_hold_up_no_others() {

@@ -53,8 +53,11 @@ crate::wire_struct! {
         bits: u8,
     }
     /// A call-back of an MDT ([`crate::ops::callback::LEASES`]): answered when all of it is given
-    /// back, with what was changed under it sent before, by an [`Unwatched`] or nothing.
+    /// back, with what was changed under it sent before, by an [`Unwatched`] or nothing. What takes long may be put off
+    /// ([`Op::PutOff`]).
     LeaseRecall {
+        /// Which it is, for [`Op::PutOff`].
+        call: u64,
         /// What is to be given back; bits the client does not have (any more) are given back
         /// already.
         back: List<Lease>,
@@ -321,6 +324,10 @@ crate::wire_enum! {
         /// As [`Op::Rename`], and the old name becomes a whiteout: a character device 0:0, which hides a
         /// name of a lower layer (RENAME_WHITEOUT). `fid` is from the client's range: [`Res::Renamed`].
         33 => Whiteout { from_dir: Fid, from: Vec<u8>, to_dir: Fid, to: Vec<u8>, flags: u32, fid: Fid },
+        /// Of a call-back that is not answered yet ([`LeaseRecall::call`]): all but what is `left` is given back or told, and
+        /// `unwatched` is as in [`Unwatched`]. Its answer is about what is left, and keeps no other call-back from being
+        /// sent. One that is answered is passed over: [`Res::Done`].
+        34 => PutOff { call: u64, left: List<Fid>, unwatched: List<Fid> },
     }
 }
 
@@ -413,11 +420,12 @@ mod tests {
     fn golden_bytes_of_a_call_back_and_its_answer() {
         let fid = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0, n + 1, 0, 0, 0, 0, 0, 0, 0];
         let call = LeaseRecall {
+            call: 9,
             back: List(vec![Lease { fid: Fid::new(1, 2), bits: LS_ATTR | LS_READ }]),
             glimpse: List(vec![Fid::new(3, 4)]),
             written: List(vec![Fid::new(5, 6), Fid::new(7, 8)]),
         };
-        let mut expect = vec![1, 0, 0, 0];
+        let mut expect = vec![9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
         expect.extend(fid(1));
         expect.extend([18, 1, 0, 0, 0]);
         expect.extend(fid(3));
@@ -429,6 +437,12 @@ mod tests {
         let expect = [&[1, 0, 0, 0][..], &fid(5)].concat();
         assert_eq!(answer.to_bytes(), expect);
         assert_eq!(Unwatched::from_bytes(&expect), Ok(answer));
+        let (left, unwatched) = (List(vec![Fid::new(3, 4)]), List(vec![Fid::new(5, 6)]));
+        let op = Op::PutOff { call: 9, left, unwatched };
+        let expect =
+            [&[34, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0][..], &fid(3), &[1, 0, 0, 0], &fid(5)];
+        assert_eq!(op.to_bytes(), expect.concat());
+        assert_eq!(Op::from_bytes(&expect.concat()), Ok(op));
     }
 
     proptest! {

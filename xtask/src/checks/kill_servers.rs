@@ -79,6 +79,7 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("who waits for lost OSTs is not taken for dead", || awaited(&mut cluster));
     cx.case("a lost OST keeps nobody from the others", || elsewhere(cx, &mut cluster));
     cx.case("who waits for an OST that hangs is not taken for dead", || hung(&mut cluster));
+    cx.case("what lies on an OST that hangs keeps no other file", || beside(cx, &mut cluster));
     cx.case("a crowd that waits for an OST leaves room for others", || crowd(&mut cluster));
     cx.case("an MDT that stood still evicts nobody for that", || stood_still(&mut cluster));
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
@@ -307,6 +308,60 @@ fn hung(cluster: &mut Cluster) -> Result<()> {
         same("what was written", &std::fs::read(dir.join("written"))?, &[2; 300_000])?;
     }
     drop((writer, asker, measurer));
+    mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// One mount wants files of another that lie on an OST that hangs, more of them than the other is asked for at once: it has those
+/// that lie elsewhere meanwhile, large and small.
+fn beside(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
+    const MANY: usize = 6;
+    let mounts = [cluster.mount_with("works", LONG)?, cluster.mount_with("asks", LONG)?];
+    let [works, asks] = [&mounts[0], &mounts[1]].map(|mnt| mnt.join("beside"));
+    std::fs::create_dir(&works)?;
+    for n in ["0", "1"] {
+        std::fs::create_dir(works.join(n))?;
+        let set = cx.pinstripe().args(["lfs", "setstripe", "-c", "1", "-i", n]);
+        set.arg(works.join(n)).ok()?;
+    }
+    let made = |ost: &str, length: usize| -> Result<Vec<Holder>> {
+        let make = |n: usize| {
+            let mut holder = Holder::create(&works.join(format!("{ost}/f{length}-{n}")))?;
+            holder.does(&format!("put 0 {length} 1"))?;
+            Ok(holder)
+        };
+        (0..MANY).map(make).collect()
+    };
+    let mut slow = made("0", 300_000)?;
+    let mut others = made("1", 300_000)?;
+    others.extend(made("1", 3_000)?);
+    let askers = (0..MANY).map(|n| Holder::create(&asks.join(format!("asker{n}"))));
+    let mut askers = askers.collect::<Result<Vec<_>>>()?;
+    let mut other = Holder::create(&asks.join("other"))?;
+    let ost = pids(cluster, &["ost0"])?;
+    signal(&ost, Signal::STOP)?;
+    let wrote = slow.iter_mut().try_for_each(|holder| holder.does("write 0 300000 2"));
+    let waited = wrote.and_then(|()| {
+        for (n, asker) in askers.iter_mut().enumerate() {
+            asker.tell(&format!("stat 0/f300000-{n}"))?;
+        }
+        for (length, n) in [300_000, 3_000].iter().flat_map(|l| (0..MANY).map(move |n| (l, n))) {
+            other.does(&format!("stat 1/f{length}-{n}"))?;
+            other.does(&format!("cat 1/f{length}-{n}"))?;
+        }
+        for asker in askers.iter_mut() {
+            ensure!(asker.is_busy()?, "what the OST is to take was not waited for");
+        }
+        Ok(())
+    });
+    signal(&ost, Signal::CONT)?;
+    waited.context("while the OST hangs")?;
+    askers.iter_mut().try_for_each(|asker| asker.ok().context("who asked"))?;
+    for (n, holder) in slow.iter_mut().enumerate() {
+        holder.does("fsync").context("the writer")?;
+        let found = std::fs::read(asks.join(format!("0/f300000-{n}")))?;
+        same("what was written", &found, &[2; 300_000])?;
+    }
+    drop((slow, others, askers, other));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
 }
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::Fid;
 use proto::mds::{LS_READ, Lease, LeaseRecall};
 use proto::wire::List;
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use super::{EXCLUSIVE, MAX_CALL_LEASES, MAX_CALLS};
+use super::{EXCLUSIVE, MAX_CALL_LEASES, MAX_CALLS, MAX_PUT_OFF};
 
 /// What stands in the way of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +50,11 @@ pub struct Turn(u64);
 /// A message, and all it answers for: what was asked up to its turn.
 #[derive(Debug)]
 struct Sent {
+    /// What is not given back yet.
     body: LeaseRecall,
     turn: Turn,
+    /// Some of it takes long: others need not wait for it.
+    put_off: bool,
 }
 
 /// Call-backs of one session.
@@ -165,28 +168,62 @@ impl Calls {
 
     /// The next message to send: session, number, body.
     pub fn message(&mut self) -> Option<(u64, u64, LeaseRecall)> {
-        let free = |s: &u64| self.sessions.get(s).is_some_and(|s| s.sent.len() < MAX_CALLS);
+        let waits = |s: &Session| s.sent.values().filter(|sent| !sent.put_off).count();
+        let free = |s: &u64| self.sessions.get(s).is_some_and(|s| waits(s) < MAX_CALLS);
         let session = self.ready.iter().copied().find(free)?;
         let s = self.sessions.get_mut(&session)?;
         let back = s.back.drain(..s.back.len().min(MAX_CALL_LEASES)).collect();
         let glimpse = s.glimpse.drain(..s.glimpse.len().min(MAX_CALL_LEASES)).collect();
         let written = s.written.drain(..s.written.len().min(MAX_CALL_LEASES)).collect();
-        let body = LeaseRecall { back: List(back), glimpse: List(glimpse), written: List(written) };
         if !s.gathered() {
             self.ready.remove(&session);
         }
         self.next += 1;
-        s.sent.insert(self.next, Sent { body: body.clone(), turn: self.turn });
+        let body = LeaseRecall {
+            call: self.next,
+            back: List(back),
+            glimpse: List(glimpse),
+            written: List(written),
+        };
+        s.sent.insert(self.next, Sent { body: body.clone(), turn: self.turn, put_off: false });
         Some((session, self.next, body))
+    }
+
+    /// A message is answered but for what is left of it, as [`Calls::answer`].
+    pub fn put_off(
+        &mut self,
+        session: u64,
+        number: u64,
+        left: &HashSet<Fid>,
+    ) -> Option<(LeaseRecall, BTreeSet<u64>)> {
+        let s = self.sessions.get_mut(&session)?;
+        let room = s.sent.values().filter(|sent| sent.put_off).count() < MAX_PUT_OFF;
+        let sent = s.sent.get_mut(&number)?;
+        sent.put_off |= room;
+        let body = &mut sent.body;
+        let given = LeaseRecall {
+            call: number,
+            back: List(body.back.0.extract_if(.., |l| !left.contains(&l.fid)).collect()),
+            glimpse: List(body.glimpse.0.extract_if(.., |fid| !left.contains(fid)).collect()),
+            written: List(body.written.0.extract_if(.., |fid| !left.contains(fid)).collect()),
+        };
+        let turn = sent.turn;
+        let tickets = self.given(session, &given, turn);
+        Some((given, tickets))
     }
 
     /// A message was answered: what it asked for, and the tasks that waited for some of it.
     pub fn answer(&mut self, session: u64, number: u64) -> Option<(LeaseRecall, BTreeSet<u64>)> {
         let s = self.sessions.get_mut(&session)?;
-        let Sent { body, turn } = s.sent.remove(&number)?;
+        let Sent { body, turn, .. } = s.sent.remove(&number)?;
         if s.sent.is_empty() && !s.gathered() {
             self.sessions.remove(&session);
         }
+        let tickets = self.given(session, &body, turn);
+        Some((body, tickets))
+    }
+
+    fn given(&mut self, session: u64, body: &LeaseRecall, turn: Turn) -> BTreeSet<u64> {
         let mut tickets = BTreeSet::new();
         for l in &body.back.0 {
             let given = |a: &Asked| (a.session, a.bits) == (session, l.bits);
@@ -200,7 +237,7 @@ impl Calls {
             let told = |a: &Asked| (a.session, a.bits, a.written) == (session, 0, true);
             self.came(*fid, |a| told(a) && a.turn <= turn, &mut tickets);
         }
-        Some((body, tickets))
+        tickets
     }
 
     fn came(&mut self, fid: Fid, done: impl Fn(&Asked) -> bool, tickets: &mut BTreeSet<u64>) {
@@ -315,5 +352,33 @@ mod tests {
         ask(&mut calls, LS_WRITE, false);
         ask(&mut calls, LS_ATTR | LS_WRITE, true);
         assert_eq!(calls.message().unwrap().2.back.0, [Lease { fid: F, bits: LS_ATTR }]);
+    }
+
+    #[test]
+    fn what_is_put_off_keeps_nobody_else_and_is_answered_later() {
+        let other = |n: u32| Fid { oid: n, ..F };
+        let mut calls = Calls::default();
+        assert!(calls.ask(conflict(LS_WRITE)));
+        assert!(calls.ask(Conflict { fid: other(2), ..conflict(LS_WRITE) }));
+        calls.wait(F, 1);
+        calls.wait(other(2), 2);
+        let turn = calls.turn();
+        let (session, slow, body) = calls.message().unwrap();
+        assert_eq!((body.call, body.back.0.len()), (slow, 2));
+        let (given, tickets) = calls.put_off(session, slow, &HashSet::from_iter([F])).unwrap();
+        assert_eq!(given.back.0, [Lease { fid: other(2), bits: LS_WRITE }]);
+        assert_eq!(tickets, BTreeSet::from([2]));
+        assert!(calls.answered(other(2), turn, READER) && !calls.answered(F, turn, READER));
+        // As many others as ever are under way beside it, and no more.
+        for n in 0..MAX_CALLS as u32 {
+            assert!(calls.ask(Conflict { fid: other(10 + n), ..conflict(LS_WRITE) }));
+            assert!(calls.message().is_some());
+        }
+        assert!(calls.ask(Conflict { fid: other(9), ..conflict(LS_WRITE) }));
+        assert!(calls.message().is_none(), "the last one is gathered");
+        let (body, tickets) = calls.answer(session, slow).unwrap();
+        assert_eq!(body.back.0, [Lease { fid: F, bits: LS_WRITE }]);
+        assert_eq!(tickets, BTreeSet::from([1]));
+        assert!(calls.put_off(session, slow, &HashSet::default()).is_none(), "it is answered");
     }
 }

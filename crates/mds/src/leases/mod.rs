@@ -59,6 +59,9 @@ pub const TRIM_BATCH: usize = 1024;
 pub const MAX_GRANTS: usize = 4096;
 /// Call-backs under way to one session; more are gathered into the next.
 pub const MAX_CALLS: usize = 4;
+/// Call-backs of one session that do not count among these because some of what they ask for takes long there
+/// ([`proto::mds::Op::PutOff`]); what else is put off keeps those that follow.
+pub const MAX_PUT_OFF: usize = 256;
 /// Leases in one call-back.
 pub const MAX_CALL_LEASES: usize = 16_384;
 /// Requests of one session that stay aside while it is called back: fewer than the credits it has.

@@ -58,6 +58,7 @@ pub fn named(op: &Op, mut f: impl FnMut(Fid, u8)) {
         | Op::TestLock { .. }
         | Op::CancelLock { .. }
         | Op::Release { .. }
+        | Op::PutOff { .. }
         | Op::Status {} => {}
     }
 }

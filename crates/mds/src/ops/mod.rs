@@ -74,6 +74,7 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
         | Op::TestLock { .. }
         | Op::CancelLock { .. }
         | Op::Release { .. }
+        | Op::PutOff { .. }
         | Op::Status {} => Err(Errno::EOPNOTSUPP.into()),
     }
 }
@@ -113,6 +114,7 @@ pub fn changes(op: &Op) -> bool {
             | Op::CancelLock { .. }
             | Op::FidToPath { .. }
             | Op::Release { .. }
+            | Op::PutOff { .. }
             | Op::Lease { .. }
             | Op::Status {}
     )

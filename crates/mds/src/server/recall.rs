@@ -51,6 +51,8 @@ pub struct Figures {
     pub evictions: u64,
     /// Operations set aside.
     pub waits: u64,
+    /// Call-backs of which some was put off.
+    pub put_off: u64,
 }
 
 /// Everything about leases per inode.
@@ -360,11 +362,30 @@ impl State {
             self.leases.figures.evictions += 1;
             return self.out.evict.push(c.session.clone());
         };
-        let Some((body, tickets)) = self.leases.calls.answer(session, number) else { return };
+        if let Some(given) = self.leases.calls.answer(session, number) {
+            self.given_back(session, given, &unwatched.fids.0);
+        }
+    }
+
+    /// A session answered a call-back but for what is left.
+    pub fn leases_put_off(&mut self, session: u64, number: u64, left: &[Fid], unwatched: &[Fid]) {
+        let left = left.iter().copied().collect();
+        if let Some(given) = self.leases.calls.put_off(session, number, &left) {
+            self.leases.figures.put_off += 1;
+            self.given_back(session, given, unwatched);
+        }
+    }
+
+    fn given_back(
+        &mut self,
+        session: u64,
+        (body, tickets): (LeaseRecall, BTreeSet<u64>),
+        unwatched: &[Fid],
+    ) {
         for l in &body.back.0 {
             self.leases.table.take(l.fid, session, l.bits);
         }
-        for fid in unwatched.fids.0.iter().filter(|fid| body.written.0.contains(fid)) {
+        for fid in unwatched.iter().filter(|fid| body.written.0.contains(fid)) {
             self.leases.table.take(*fid, session, LS_READ);
         }
         self.wake_aside(tickets);

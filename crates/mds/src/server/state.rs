@@ -386,6 +386,10 @@ impl State {
                     Err(e) => result(Err(e)),
                 }
             }
+            Op::PutOff { call, left, unwatched } => {
+                self.leases_put_off(session, *call, &left.0, &unwatched.0);
+                result(Ok(Res::Done {}))
+            }
             Op::Release { leases } => {
                 leases.0.iter().for_each(|l| self.leases.table.take(l.fid, session, l.bits));
                 result(Ok(Res::Done {}))

@@ -60,6 +60,7 @@ fn leases(s: &State) -> serde_json::Value {
         "waits": f.waits,
         "waiting": l.waiting(),
         "evictions": f.evictions,
+        "put_off": f.put_off,
         "hot": hot,
     })
 }

@@ -25,6 +25,8 @@ pub enum Way {
     Late,
     /// Sends these first (once).
     Before(Vec<Op>),
+    /// Keeps what is asked of these files, and the call with it, until told, and gives the rest back.
+    PutsOff(Vec<Fid>),
 }
 
 struct Book {
@@ -69,7 +71,38 @@ fn try_call(session: &Session, compound: &Compound) -> Result<CompoundReply, Err
 }
 
 impl Ear {
+    fn put_off(&self, call: LeaseRecall, reply: CallReply, fids: &[Fid], session: Arc<Session>) {
+        let part = |of_left: bool| LeaseRecall {
+            back: List(
+                call.back.0.iter().filter(|l| fids.contains(&l.fid) == of_left).cloned().collect(),
+            ),
+            glimpse: List(vec![]),
+            written: List(vec![]),
+            call: call.call,
+        };
+        let (left, given) = (part(true), part(false));
+        if left.back.0.is_empty() {
+            return self.give_back(&call, reply);
+        }
+        self.take(&given);
+        let fids = left.back.0.iter().map(|l| l.fid).collect();
+        let op = Op::PutOff { call: call.call, left: List(fids), unwatched: List(vec![]) };
+        self.0.lock().late.push((left, reply));
+        // This runs on a thread of the server, which must not wait.
+        std::thread::spawn(move || {
+            let done = try_call(&session, &Compound::new(cred(), vec![op])).unwrap();
+            assert_eq!(done.results.0, [Res::Done {}]);
+        });
+    }
+
     fn give_back(&self, call: &LeaseRecall, reply: CallReply) {
+        self.take(call);
+        let unwatches = self.0.lock().unwatches && !call.written.0.is_empty();
+        let unwatched = || Unwatched { fids: call.written.clone() }.to_bytes();
+        reply.send(0, if unwatches { unwatched() } else { vec![] });
+    }
+
+    fn take(&self, call: &LeaseRecall) {
         let mut book = self.0.lock();
         book.moves += 1;
         for l in &call.back.0 {
@@ -84,10 +117,6 @@ impl Ear {
         }
         book.glimpses.extend(&call.glimpse.0);
         book.written.extend(&call.written.0);
-        let unwatches = book.unwatches && !call.written.0.is_empty();
-        drop(book);
-        let unwatched = || Unwatched { fids: call.written.clone() }.to_bytes();
-        reply.send(0, if unwatches { unwatched() } else { vec![] });
     }
 }
 
@@ -104,12 +133,17 @@ impl Events for Ear {
             book.calls += 1;
             // From here on no answer to an earlier request counts.
             book.moves += 1;
-            let next = if matches!(book.way, Way::Late) { Way::Late } else { Way::Prompt };
+            let next = match &book.way {
+                Way::Late => Way::Late,
+                Way::PutsOff(fids) => Way::PutsOff(fids.clone()),
+                Way::Prompt | Way::Before(_) => Way::Prompt,
+            };
             (std::mem::replace(&mut book.way, next), book.session.clone())
         };
         match way {
             Way::Prompt => self.give_back(&call, reply),
             Way::Late => self.0.lock().late.push((call, reply)),
+            Way::PutsOff(fids) => self.put_off(call, reply, &fids, session.unwrap()),
             Way::Before(list) => {
                 let (ear, mut compound) = (self.clone(), Compound::new(cred(), list));
                 compound.flags = CF_LEASES | CF_CONTINUE;

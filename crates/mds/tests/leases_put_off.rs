@@ -1,0 +1,87 @@
+//! Call-backs of which a client gives back some at once and the rest later.
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/holder.rs"]
+mod holder;
+
+use std::time::Duration;
+
+use common::{DIR, FILE, Solo};
+use holder::{Holder, Way};
+use pinstripe_mds::MdtOptions;
+use pinstripe_mds::leases::MAX_CALLS;
+use proto::Fid;
+use proto::mds::{LS_WRITE, Op, Res};
+use store::memory::MemoryDisk;
+
+/// Long enough to try all the rest meanwhile.
+fn patient() -> MdtOptions {
+    MdtOptions { recall_timeout: Duration::from_secs(60), ..MdtOptions::default() }
+}
+
+fn getattr(fid: Fid) -> Vec<Op> {
+    vec![Op::GetAttr { fid }]
+}
+
+fn told(res: &[Res]) -> bool {
+    matches!(res[0], Res::Attr { .. })
+}
+
+#[test]
+fn what_takes_long_keeps_only_those_who_want_it() {
+    const SLOW: u32 = MAX_CALLS as u32 + 3;
+    let s = Solo::with(&MemoryDisk::new(), patient());
+    let (a, b) = (Holder::new(&s), Holder::new(&s));
+    let dir = a.make(Fid::ROOT, "d", DIR).unwrap();
+    let make = |name: String| a.make(dir, &name, FILE).unwrap();
+    let slow: Vec<Fid> = (0..SLOW).map(|n| make(format!("slow{n}"))).collect();
+    let quick: Vec<Fid> = (0..SLOW).map(|n| make(format!("quick{n}"))).collect();
+    a.set_way(Way::PutsOff(slow.clone()));
+    std::thread::scope(|scope| {
+        let b = &b;
+        let waits: Vec<_> =
+            slow.iter().map(|fid| scope.spawn(move || b.run(getattr(*fid)))).collect();
+        // More of them than one client may have under way.
+        common::until(|| b.client.status()["leases"]["waiting"] == SLOW);
+        for fid in &quick {
+            assert!(told(&b.run(getattr(*fid))));
+        }
+        assert!(waits.iter().all(|w| !w.is_finished()), "nobody has given these back");
+        assert!(slow.iter().all(|fid| a.has(*fid) & LS_WRITE != 0));
+        a.set_way(Way::Prompt);
+        a.answer_all();
+        assert!(waits.into_iter().all(|w| told(&w.join().unwrap())));
+    });
+    let status = b.client.status();
+    assert_eq!(status["leases"]["calls_under_way"], 0);
+    assert_eq!(status["leases"]["evictions"], 0);
+    holder::check(&[&a, &b], &s);
+}
+
+#[test]
+fn one_that_puts_off_and_never_answers_is_evicted() {
+    let options =
+        MdtOptions { recall_timeout: Duration::from_millis(200), ..MdtOptions::default() };
+    let s = Solo::with(&MemoryDisk::new(), options);
+    let (a, b) = (Holder::new(&s), Holder::new(&s));
+    let file = a.make(Fid::ROOT, "file", FILE).unwrap();
+    a.set_way(Way::PutsOff(vec![file]));
+    assert!(told(&b.run(getattr(file))));
+    assert_eq!(b.client.status()["leases"]["evictions"], 1);
+}
+
+#[test]
+fn to_put_off_what_is_answered_or_was_never_asked_changes_nothing() {
+    let s = Solo::with(&MemoryDisk::new(), patient());
+    let (a, b) = (Holder::new(&s), Holder::new(&s));
+    let file = a.make(Fid::ROOT, "file", FILE).unwrap();
+    b.run(getattr(file));
+    for call in [0, 1, u64::MAX] {
+        let list = || proto::wire::List(vec![file]);
+        let op = Op::PutOff { call, left: list(), unwatched: list() };
+        assert_eq!(a.client.run(vec![op]), [Res::Done {}]);
+    }
+    holder::check(&[&a, &b], &s);
+    assert!(told(&b.run(getattr(file))));
+}
