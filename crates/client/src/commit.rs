@@ -159,6 +159,9 @@ impl Core {
 
     /// An OST is back: what it may have lost in a restart goes again now, and what waited for it.
     pub(crate) fn resend(self: &Arc<Core>, index: u32) {
+        if let Some(ost) = self.osts.read().get(&index) {
+            ost.came_back();
+        }
         for inode in self.registry.all() {
             let mut st = inode.st.lock();
             if st.unstable.runs().any(|(_, seg)| seg.tag.ost == index) {

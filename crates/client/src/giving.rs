@@ -27,6 +27,11 @@ use crate::mdt::own_cred;
 /// How long a call-back is worked on before what is left of it is put off. An OST that has owed an answer for so long is
 /// not waited for at all.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many times a request's time a lost OST is waited for, and the most there may be of it. An MDT lets itself be put off for
+/// five minutes; then it evicts this client, which would lose more than what is told too late.
+const REQUESTS: u32 = 4;
+const MOST: Duration = Duration::from_secs(240);
+
 /// What each thread has to do; one that has nothing left ends.
 #[derive(Default)]
 pub(crate) struct Givers {
@@ -89,6 +94,8 @@ impl Group {
 
 /// A call-back at work.
 struct Round {
+    /// Until when lost OSTs are waited for.
+    until: Instant,
     left: Mutex<Left>,
     changed: Condvar,
 }
@@ -143,9 +150,10 @@ impl Core {
         let lanes: Vec<Lane> = groups.keys().copied().collect();
         let fids = groups.iter().map(|(lane, group)| (*lane, group.fids().collect())).collect();
         let left = Mutex::new(Left { fids, answer: None });
-        let round = Arc::new(Round { left, changed: Condvar::new() });
+        let until = Instant::now() + (REQUESTS * self.options.request_timeout).min(MOST);
+        let round = Arc::new(Round { until, left, changed: Condvar::new() });
         groups.into_iter().for_each(|(lane, group)| self.leave(&round, lane, group));
-        let unwatched = self.give(rest);
+        let unwatched = self.give(rest, until);
         self.counters.recalls.fetch_add(1, SeqCst);
         let slow = lanes.into_iter().filter(|lane| self.is_slow(*lane)).collect();
         round.wait(&slow, PATIENCE);
@@ -280,25 +288,25 @@ impl Core {
                 rounds.push(round);
                 all.add(group);
             }
-            if rounds.is_empty() {
+            let Some(until) = rounds.iter().map(|round: &Arc<Round>| round.until).min() else {
                 return;
-            }
+            };
             // One that is asked about twice is told of once.
             for files in [&mut all.owned, &mut all.shown] {
                 files.sort_by_key(|inode| inode.fid);
                 files.dedup_by_key(|inode| inode.fid);
             }
             // A watch that is not given up now is with the next call-back.
-            self.give(all);
+            self.give(all, until);
             rounds.iter().for_each(|round| round.done(lane));
         }
     }
 
     /// When this returns the servers know what was done under leases, and nothing of it is cached; what others wrote
     /// that nobody watches any more.
-    fn give(self: &Arc<Core>, group: Group) -> Vec<Fid> {
-        self.disown(group.owned);
-        self.show_all(group.shown);
+    fn give(self: &Arc<Core>, group: Group, until: Instant) -> Vec<Fid> {
+        self.disown(group.owned, until);
+        self.show_all(group.shown, until);
         self.announce(|l| l.recalled(&group.leases));
         self.written(&group.written)
     }

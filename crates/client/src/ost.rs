@@ -36,11 +36,17 @@ const HANGS: Duration = Duration::from_secs(3);
 /// As long, where who waits is told of an error then: no slow disk takes that long for a single write.
 const HANGS_FOR_GOOD: Duration = Duration::from_secs(20);
 
+/// How long nothing is sent that nobody waits for, once a write was not answered in time: what that brought may be worked on
+/// still, and goes again.
+const HOLD_OFF: Duration = Duration::from_secs(10);
+
 /// Places among the bulk RPCs in flight.
 struct Places {
     free: u32,
     /// When one was taken or given back.
     moved: Instant,
+    /// When a write was not answered in time, if none was answered since.
+    unanswered: Option<Instant>,
 }
 
 impl Places {
@@ -54,7 +60,8 @@ impl Places {
     }
 
     fn hang(&self, time: Duration) -> bool {
-        self.free == 0 && self.moved.elapsed() >= time
+        let holds_off = self.unanswered.is_some_and(|since| since.elapsed() < HOLD_OFF);
+        holds_off || (self.free == 0 && self.moved.elapsed() >= time)
     }
 }
 
@@ -133,7 +140,8 @@ impl Ost {
         counters: Arc<Counters>,
         options: &crate::Options,
     ) -> Ost {
-        let places = Places { free: options.max_rpcs_in_flight.max(1), moved: Instant::now() };
+        let (free, moved) = (options.max_rpcs_in_flight.max(1), Instant::now());
+        let places = Places { free, moved, unanswered: None };
         let permits = Arc::new(Permits { places: Mutex::new(places), freed: Condvar::new() });
         let (checksums, pauses) = (options.checksums, options.pauses.clone());
         Ost { index, session, counters, permits, checksums, pauses }
@@ -142,6 +150,11 @@ impl Ost {
     /// Whether nothing is to be expected of it for now: it is not connected, or hangs.
     pub(crate) fn is_lost(&self) -> bool {
         !self.session.is_answering() || self.permits.places.lock().hang(HANGS)
+    }
+
+    /// It is connected again.
+    pub(crate) fn came_back(&self) {
+        self.permits.places.lock().unanswered = None;
     }
 
     /// Whether it owes an answer for so long.
@@ -186,7 +199,7 @@ impl Ost {
     }
 
     /// Writes pieces of an object, whose bytes lie one after the other in `parts`, without waiting;
-    /// `done` runs on some thread and must not block.
+    /// `done` runs on some thread and must not block. ETIMEDOUT: not answered in time, it may be there or not.
     pub(crate) fn write(
         &self,
         permit: Permit,
@@ -214,9 +227,11 @@ impl Ost {
         self.pauses.point();
         self.counters.ost(Kind::Write);
         self.counters.bytes_written.fetch_add(len as u64, Relaxed);
-        let done = Box::new(move |reply| {
+        let done = Box::new(move |reply: Result<Reply, NetError>| {
+            let late = matches!(reply, Err(NetError::Timeout { .. }));
+            permit.0.places.lock().unanswered = late.then(Instant::now);
             drop(permit);
-            done(answer(reply));
+            done(if late { Err(Errno::ETIMEDOUT) } else { answer(reply) });
         });
         self.session.submit(opcode, body, parts, done);
     }

@@ -7,6 +7,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use proto::{Errno, Fid};
 
@@ -17,14 +18,14 @@ use crate::worker::{Road, batch, close_batch};
 
 impl Core {
     /// These files were this client's alone, and no longer are: when this returns the servers know
-    /// what was done to them, and those that are closed are closed there too.
-    pub(crate) fn disown(self: &Arc<Core>, files: Vec<Arc<Inode>>) {
+    /// what was done to them, and those that are closed are closed there too. Lost OSTs are waited for until then.
+    pub(crate) fn disown(self: &Arc<Core>, files: Vec<Arc<Inode>>, until: Instant) {
         for inode in &files {
             self.options.pauses.point();
             // Waits for operations that still believe in the lease.
             drop(inode.io.write());
         }
-        self.show_all(files.clone());
+        self.show_all(files.clone(), until);
         for inode in files {
             // What an OST loses must not be sent again over what another writes from now on.
             let mut st = inode.st.lock();
@@ -34,8 +35,8 @@ impl Core {
         }
     }
 
-    /// The servers know what was done to these files until now.
-    pub(crate) fn show_all(self: &Arc<Core>, files: Vec<Arc<Inode>>) {
+    /// The servers know what was done to these files until now. Lost OSTs are waited for until then.
+    pub(crate) fn show_all(self: &Arc<Core>, files: Vec<Arc<Inode>>, until: Instant) {
         if files.is_empty() {
             return;
         }
@@ -53,7 +54,7 @@ impl Core {
             }
         }
         while !waiting.is_empty() {
-            close_batch(self, batch(self, &mut waiting), Road::Past);
+            close_batch(self, batch(self, &mut waiting), Road::Past, until);
         }
     }
 

@@ -188,7 +188,7 @@ impl Core {
         let (stripe, index) = (rpc.stripe, ost.index);
         let way = Way { list: rpc.pieces.len() > 1, ..way };
         ost.write(permit, object, rpc.pieces, parts, way.flags, move |result| {
-            let outcome = result.as_ref().map(|_| ()).map_err(|e| *e);
+            let outcome = result.as_ref().map(|_| ()).map_err(|e| told(*e));
             core.land(&inode, stripe, index, way, &ranges, result);
             heard(outcome);
         });
@@ -208,6 +208,10 @@ impl Core {
         let id = st.next_id;
         st.next_id += 1;
         let mut failed = false;
+        // Unless it belongs to a move into objects, whose mover waits.
+        let unanswered =
+            result == Err(Errno::ETIMEDOUT) && !way.told && matches!(st.place, Place::Striped(_));
+        st.unanswered += u64::from(unanswered);
         for (a, b) in ranges {
             for (at, seg) in st.flight.remove(*a, *b) {
                 match &result {
@@ -221,6 +225,12 @@ impl Core {
                         let taken = Taken { id, ost, verifier: w.verifier };
                         st.unstable.insert(at, seg.data, taken);
                         st.unstable_since.get_or_insert(self.tick_now());
+                    }
+                    // It goes again when the OST is back (invariant 1); who waits is told by the drain.
+                    Err(_) if unanswered => {
+                        st.again(vec![(at, seg.data)]);
+                        st.push_all = true;
+                        st.dirty_since.get_or_insert(self.tick_now());
                     }
                     // Damaged on the way: it goes again, and comes out right or is told.
                     Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
@@ -248,7 +258,7 @@ impl Core {
         if let (true, Err(e)) = (failed, &result) {
             tracing::warn!(fid = %inode.fid, error = %e, "a write failed");
             if !way.told {
-                st.fail(*e);
+                st.fail(told(*e));
             }
         }
         st.account(&self.budget);
@@ -276,7 +286,10 @@ impl Core {
         inode: &Arc<Inode>,
         until: Instant,
     ) -> Result<(), Errno> {
-        let before = inode.st.lock().failures;
+        let (before, unanswered) = {
+            let st = inode.st.lock();
+            (st.failures, st.unanswered)
+        };
         let mut holding = false;
         for round in 1.. {
             let went = self.push(inode, true, Some(until));
@@ -286,6 +299,9 @@ impl Core {
             while st.flight.runs().any(|(_, seg)| seg.tag.id < upto) {
                 inode.landed.wait(&mut st);
             }
+            // What was sent and not answered is dirty again.
+            let in_time = st.unanswered == unanswered || Instant::now() < until;
+            let went = went && (in_time || st.dirty.is_empty());
             if !went {
                 st.fail(Errno::EIO);
             }
@@ -305,6 +321,11 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// As who waited for it hears of it.
+fn told(e: Errno) -> Errno {
+    if e == Errno::ETIMEDOUT { Errno::EIO } else { e }
 }
 
 /// Whether all that is dirty lies in one stripe's unit, and goes in one RPC.

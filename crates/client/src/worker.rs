@@ -168,7 +168,8 @@ pub(crate) fn close(core: &Arc<Core>, closings: &Receiver<Closing>) {
             }
         }
         while !waiting.is_empty() {
-            close_batch(core, batch(core, &mut waiting), Road::Log);
+            let until = Instant::now() + core.options.request_timeout;
+            close_batch(core, batch(core, &mut waiting), Road::Log, until);
         }
         for done in barriers {
             let _ = done.send(());
@@ -207,11 +208,11 @@ pub(crate) fn batch(core: &Core, waiting: &mut VecDeque<Late>) -> Vec<Late> {
     batch
 }
 
-pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road) {
+/// Lost OSTs are waited for until then.
+pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road, until: Instant) {
     // Several threads hold the right to talk of several files: all take it in the same order.
     batch.sort_by_key(|(inode, _)| inode.fid);
     let mut waiting = VecDeque::new();
-    let until = Instant::now() + core.options.request_timeout;
     for (inode, handle) in batch {
         let busy = {
             let st = inode.st.lock();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{World, root, until};
+use common::{READ, World, root, until};
 use pinstripe_client::{CancelToken, Client, Data, Listener, OpenFile, OpenFlags, Options};
 use pinstripe_client::{F_UNLCK, F_WRLCK};
 use proto::mds::{L_FLOCK, L_POSIX, Lease, LockDesc};
@@ -169,10 +169,42 @@ fn open_files_and_locks_survive_a_restart_of_the_mdt() {
     assert_eq!(c.lookup(&root(), Fid::ROOT, b"gone").unwrap_err(), Errno::ENOENT);
 }
 
-/// Invariant 6: an OST that stays away fails the writes, and each open file is told: by close(2) of any of its
+/// Invariant 6: an OST without room fails the writes, and each open file is told: by close(2) of any of its
 /// descriptors, until fsync(2) has told it, once.
 #[test]
 fn a_write_error_is_told_until_fsync_has_told_it() {
+    let mut world = World::new(1);
+    let c = world.client();
+    let f = make(&c, "f");
+    f.write(0, Data::Slice(&[5; 100_000])).unwrap();
+    f.fsync(false).unwrap();
+    let g = c.open(&root(), f.fid(), RW).unwrap();
+    world.reserve = u64::MAX / 2;
+    world.restart_ost(0);
+    f.write(1 << 20, Data::Slice(&[6; 100_000])).unwrap();
+    assert_eq!(f.flush().unwrap_err(), Errno::ENOSPC);
+    assert_eq!(f.flush().unwrap_err(), Errno::ENOSPC);
+    assert_eq!(f.fsync(false).unwrap_err(), Errno::ENOSPC);
+    f.fsync(false).unwrap();
+    f.flush().unwrap();
+    assert_eq!(g.flush().unwrap_err(), Errno::ENOSPC);
+    assert_eq!(g.fsync(true).unwrap_err(), Errno::ENOSPC);
+    g.fsync(true).unwrap();
+    g.flush().unwrap();
+    world.reserve = 0;
+    world.restart_ost(0);
+    let mut buf = vec![0; 100_000];
+    until(|| f.read(0, &mut buf).is_ok());
+    assert!(buf.iter().all(|b| *b == 5));
+    f.write(0, Data::Slice(&[7; 100_000])).unwrap();
+    f.fsync(false).unwrap();
+    g.fsync(false).unwrap();
+}
+
+/// Invariants 1 and 6: an OST that stays away fails whoever syncs or closes, for as long as it does; what was written is
+/// kept, and stored when it is back.
+#[test]
+fn what_an_ost_does_not_answer_in_time_is_told_and_kept() {
     let mut world = World::new(1);
     let short = Options { request_timeout: Duration::from_millis(400), ..Options::default() };
     let c = world.client_with(short);
@@ -182,22 +214,19 @@ fn a_write_error_is_told_until_fsync_has_told_it() {
     let g = c.open(&root(), f.fid(), RW).unwrap();
     world.stop_ost(0);
     f.write(0, Data::Slice(&[6; 100_000])).unwrap();
-    assert_eq!(f.flush().unwrap_err(), Errno::EIO);
-    assert_eq!(f.flush().unwrap_err(), Errno::EIO);
-    assert_eq!(f.fsync(false).unwrap_err(), Errno::EIO);
-    f.fsync(false).unwrap();
-    f.flush().unwrap();
-    assert_eq!(g.flush().unwrap_err(), Errno::EIO);
-    assert_eq!(g.fsync(true).unwrap_err(), Errno::EIO);
-    g.fsync(true).unwrap();
-    g.flush().unwrap();
+    for _ in 0..2 {
+        assert_eq!(f.flush().unwrap_err(), Errno::EIO);
+        assert_eq!(f.fsync(false).unwrap_err(), Errno::EIO);
+        assert_eq!(g.flush().unwrap_err(), Errno::EIO);
+        assert_eq!(g.fsync(true).unwrap_err(), Errno::EIO);
+    }
     world.start_ost(0);
-    let mut buf = vec![0; 100_000];
-    until(|| f.read(0, &mut buf).is_ok());
-    assert!(buf.iter().all(|b| *b == 5));
-    f.write(0, Data::Slice(&[7; 100_000])).unwrap();
-    f.fsync(false).unwrap();
-    g.fsync(false).unwrap();
+    until(|| f.fsync(false).is_ok());
+    until(|| g.fsync(false).is_ok());
+    let (other, mut buf) = (world.client(), vec![0; 100_000]);
+    let reads = other.open(&root(), f.fid(), READ).unwrap();
+    assert_eq!(reads.read(0, &mut buf).unwrap(), 100_000);
+    assert!(buf.iter().all(|b| *b == 6), "what was answered is lost");
 }
 
 /// Unmounting while servers are dead ends, and says what was lost.
