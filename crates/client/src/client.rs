@@ -351,6 +351,8 @@ impl Threads {
             }
         }
         core.close_sessions();
+        // What they wait for fails now; all that could be stored was, before.
+        core.givers.wait();
     }
 }
 

@@ -191,7 +191,7 @@ pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lea
                 core.give_back(recall, reply);
                 continue;
             }
-            Lease::Stop => return core.givers.wait(),
+            Lease::Stop => return,
         };
         core.givers.wait();
         order.wait();

@@ -156,8 +156,8 @@ pub(crate) struct State {
     pub(crate) blocks: Vec<Option<u64>>,
     /// Counts failures; open files remember which they told.
     pub(crate) failures: u64,
-    /// Counts writes that were not answered in time, and are dirty again.
-    pub(crate) unanswered: u64,
+    /// Counts how often something in flight became dirty again.
+    pub(crate) returned: u64,
     /// When the last one was.
     pub(crate) failed_at: Option<Instant>,
     pub(crate) failure: Option<Errno>,
@@ -252,7 +252,7 @@ impl Inode {
             next_id: 1,
             blocks: Vec::new(),
             failures: 0,
-            unanswered: 0,
+            returned: 0,
             failed_at: None,
             failure: None,
             dirty_since: None,

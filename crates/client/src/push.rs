@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::cut::{self, Apart, Rpc};
 use crate::inode::{Inode, Place, State, Taken};
 use crate::ost::{CHECKSUM_TRIES, Ost, Permit};
+use crate::ranges::Buf;
 
 /// Small bytes of a file that wait for neighbours before they are sent as they are.
 pub(crate) const GATHER_BYTES: u64 = 16 << 20;
@@ -146,12 +147,21 @@ impl Core {
         }
         // Unless they belong to a move into objects that was undone meanwhile.
         if matches!(st.place, Place::Striped(_)) {
-            st.again(runs);
+            self.return_to_dirty(&mut st, runs);
         }
-        st.push_all = true;
-        st.dirty_since.get_or_insert(self.tick_now());
         st.account(&self.budget);
         inode.landed.notify_all();
+    }
+
+    /// What was in flight has to be sent once more.
+    fn return_to_dirty(&self, st: &mut State, runs: Vec<(u64, Buf)>) {
+        if runs.is_empty() {
+            return;
+        }
+        st.again(runs);
+        st.returned += 1;
+        st.push_all = true;
+        st.dirty_since.get_or_insert(self.tick_now());
     }
 
     /// Sends one write that is in flight already; `heard` gets its outcome.
@@ -207,11 +217,10 @@ impl Core {
         let mut st = inode.st.lock();
         let id = st.next_id;
         st.next_id += 1;
-        let mut failed = false;
+        let (mut failed, mut again) = (false, Vec::new());
         // Unless it belongs to a move into objects, whose mover waits.
         let unanswered =
             result == Err(Errno::ETIMEDOUT) && !way.told && matches!(st.place, Place::Striped(_));
-        st.unanswered += u64::from(unanswered);
         for (a, b) in ranges {
             for (at, seg) in st.flight.remove(*a, *b) {
                 match &result {
@@ -227,30 +236,23 @@ impl Core {
                         st.unstable_since.get_or_insert(self.tick_now());
                     }
                     // It goes again when the OST is back (invariant 1); who waits is told by the drain.
-                    Err(_) if unanswered => {
-                        st.again(vec![(at, seg.data)]);
-                        st.push_all = true;
-                        st.dirty_since.get_or_insert(self.tick_now());
-                    }
+                    Err(_) if unanswered => again.push((at, seg.data)),
                     // Damaged on the way: it goes again, and comes out right or is told.
                     Err(Errno::EBADMSG) if !way.told && st.damaged < CHECKSUM_TRIES => {
-                        st.again(vec![(at, seg.data)]);
-                        st.push_all = true;
+                        again.push((at, seg.data));
                     }
                     // What there is no room for must not take along what could have been written.
                     Err(Errno::ENOSPC | Errno::EFBIG) if way.list => {
-                        st.again(vec![(at, seg.data)]);
-                        (st.push_all, st.apart) = (true, Apart::Singly);
+                        again.push((at, seg.data));
+                        st.apart = Apart::Singly;
                     }
                     // The plain way has a COMMIT, and what that fails for can be sent once more.
-                    Err(_) if !way.told && way.flags & W_SYNC != 0 => {
-                        st.again(vec![(at, seg.data)]);
-                        st.push_all = true;
-                    }
+                    Err(_) if !way.told && way.flags & W_SYNC != 0 => again.push((at, seg.data)),
                     Err(_) => failed = true,
                 }
             }
         }
+        self.return_to_dirty(&mut st, again);
         st.damaged = if result == Err(Errno::EBADMSG) { st.damaged + 1 } else { 0 };
         if let (Ok(w), Some(b)) = (&result, st.blocks.get_mut(usize::from(stripe))) {
             *b = Some(w.blocks);
@@ -286,26 +288,23 @@ impl Core {
         inode: &Arc<Inode>,
         until: Instant,
     ) -> Result<(), Errno> {
-        let (before, unanswered) = {
-            let st = inode.st.lock();
-            (st.failures, st.unanswered)
-        };
+        let before = inode.st.lock().failures;
         let mut holding = false;
         for round in 1.. {
             let went = self.push(inode, true, Some(until));
             let mut st = inode.st.lock();
             // Not for what is sent from now on.
-            let upto = st.next_sent;
+            let (upto, returned) = (st.next_sent, st.returned);
             while st.flight.runs().any(|(_, seg)| seg.tag.id < upto) {
                 inode.landed.wait(&mut st);
             }
-            // What was sent and not answered is dirty again.
-            let in_time = st.unanswered == unanswered || Instant::now() < until;
-            let went = went && (in_time || st.dirty.is_empty());
+            // What was in flight is dirty again, or somebody has sent it once more since.
+            let missing = st.returned != returned && !(st.dirty.is_empty() && st.flight.is_empty());
+            let went = went && !(missing && Instant::now() >= until);
             if !went {
                 st.fail(Errno::EIO);
             }
-            if st.dirty.is_empty() || !went {
+            if (st.dirty.is_empty() && !missing) || !went {
                 if holding {
                     st.draining -= 1;
                     inode.landed.notify_all();

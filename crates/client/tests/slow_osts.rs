@@ -114,6 +114,34 @@ fn who_wants_files_that_lie_elsewhere_has_them_at_once() {
     slow.iter().for_each(|file| file.fsync(false).unwrap());
 }
 
+/// A client that ends while it cannot give back a file waits for its OST as long as a request may, not as long as
+/// the MDT lets itself be put off.
+#[test]
+fn the_end_does_not_wait_for_what_is_put_off() {
+    let world = World::new(2);
+    let request_timeout = Duration::from_secs(3);
+    let options = Options { request_timeout, ..Options::default() };
+    let (client, relay) = Relay::before(&world, 1, options);
+    let other = world.client();
+    let file = on(&client, 0, "slow");
+    put(&file, 1);
+    client.sync_all().unwrap();
+    relay.hold();
+    put(&file, 2);
+    let fid = file.fid();
+    std::thread::scope(|scope| {
+        let recalls = client.stats().recalls;
+        // It is told of a client that is gone, or has the file, once that has let go.
+        let waits = scope.spawn(|| other.open(&root(), fid, READ).is_ok());
+        until(|| client.stats().recalls > recalls);
+        let begun = Instant::now();
+        assert!(client.shutdown().is_err(), "what was lost is not told");
+        assert!(begun.elapsed() < 3 * request_timeout, "{:?}", begun.elapsed());
+        relay.go_on();
+        assert!(waits.join().unwrap());
+    });
+}
+
 /// Commits that nobody waits for: more files wait than there are threads, and than an OST is asked for at once.
 #[test]
 fn commits_of_an_ost_that_does_not_answer_hold_up_no_others() {
