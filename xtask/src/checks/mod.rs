@@ -16,6 +16,7 @@ mod git;
 mod grows;
 mod handles;
 mod holes;
+mod hung_servers;
 mod hygiene;
 mod inputs;
 mod integrity;
