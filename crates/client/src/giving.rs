@@ -150,7 +150,8 @@ impl Core {
         let lanes: Vec<Lane> = groups.keys().copied().collect();
         let fids = groups.iter().map(|(lane, group)| (*lane, group.fids().collect())).collect();
         let left = Mutex::new(Left { fids, answer: None });
-        let until = Instant::now() + (REQUESTS * self.options.request_timeout).min(MOST);
+        let until =
+            Instant::now() + self.options.request_timeout.saturating_mul(REQUESTS).min(MOST);
         let round = Arc::new(Round { until, left, changed: Condvar::new() });
         groups.into_iter().for_each(|(lane, group)| self.leave(&round, lane, group));
         let unwatched = self.give(rest, until);
@@ -241,7 +242,7 @@ impl Core {
         (rest, groups)
     }
 
-    /// Where bytes of a file are on their way to, or may be, until which nothing of it is given back.
+    /// Of a file whose bytes may be on their way to or from OSTs: where to. It is not given back before that is over.
     fn lane_to_wait_for(&self, inode: &Inode, owned: bool) -> Option<Lane> {
         let (lane, untold) = {
             let st = inode.st.lock();

@@ -5,14 +5,16 @@ mod common;
 #[path = "common/holder.rs"]
 mod holder;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{DIR, FILE, Solo};
 use holder::{Holder, Way};
 use pinstripe_mds::MdtOptions;
 use pinstripe_mds::leases::MAX_CALLS;
+use pinstripe_mds::leases::calls::{Calls, Conflict};
 use proto::Fid;
-use proto::mds::{LS_WRITE, Op, Res};
+use proto::mds::{LS_WRITE, Lease, Op, Res};
 use store::memory::MemoryDisk;
 
 /// Long enough to try all the rest meanwhile.
@@ -84,4 +86,35 @@ fn to_put_off_what_is_answered_or_was_never_asked_changes_nothing() {
     }
     holder::check(&[&a, &b], &s);
     assert!(told(&b.run(getattr(file))));
+}
+
+const F: Fid = Fid { seq: 9, oid: 1, ver: 0 };
+
+#[test]
+fn what_is_put_off_keeps_nobody_else_and_is_answered_later() {
+    let other = |n: u32| Fid { oid: n, ..F };
+    let conflict = |fid| Conflict { fid, session: 1, bits: LS_WRITE, written: false };
+    let mut calls = Calls::default();
+    assert!(calls.ask(conflict(F)));
+    assert!(calls.ask(conflict(other(2))));
+    calls.wait(F, 1);
+    calls.wait(other(2), 2);
+    let turn = calls.turn();
+    let (session, slow, body) = calls.message().unwrap();
+    assert_eq!((body.call, body.back.0.len()), (slow, 2));
+    let (given, tickets) = calls.put_off(session, slow, &[F].into_iter().collect()).unwrap();
+    assert_eq!(given.back.0, [Lease { fid: other(2), bits: LS_WRITE }]);
+    assert_eq!(tickets, BTreeSet::from([2]));
+    assert!(calls.answered(other(2), turn, 2) && !calls.answered(F, turn, 2));
+    // As many others as ever are under way beside it, and no more.
+    for n in 0..MAX_CALLS as u32 {
+        assert!(calls.ask(conflict(other(10 + n))));
+        assert!(calls.message().is_some());
+    }
+    assert!(calls.ask(conflict(other(9))));
+    assert!(calls.message().is_none(), "the last one is gathered");
+    let (body, tickets) = calls.answer(session, slow).unwrap();
+    assert_eq!(body.back.0, [Lease { fid: F, bits: LS_WRITE }]);
+    assert_eq!(tickets, BTreeSet::from([1]));
+    assert!(calls.put_off(session, slow, &Default::default()).is_none(), "it is answered");
 }

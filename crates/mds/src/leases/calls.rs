@@ -353,32 +353,4 @@ mod tests {
         ask(&mut calls, LS_ATTR | LS_WRITE, true);
         assert_eq!(calls.message().unwrap().2.back.0, [Lease { fid: F, bits: LS_ATTR }]);
     }
-
-    #[test]
-    fn what_is_put_off_keeps_nobody_else_and_is_answered_later() {
-        let other = |n: u32| Fid { oid: n, ..F };
-        let mut calls = Calls::default();
-        assert!(calls.ask(conflict(LS_WRITE)));
-        assert!(calls.ask(Conflict { fid: other(2), ..conflict(LS_WRITE) }));
-        calls.wait(F, 1);
-        calls.wait(other(2), 2);
-        let turn = calls.turn();
-        let (session, slow, body) = calls.message().unwrap();
-        assert_eq!((body.call, body.back.0.len()), (slow, 2));
-        let (given, tickets) = calls.put_off(session, slow, &HashSet::from_iter([F])).unwrap();
-        assert_eq!(given.back.0, [Lease { fid: other(2), bits: LS_WRITE }]);
-        assert_eq!(tickets, BTreeSet::from([2]));
-        assert!(calls.answered(other(2), turn, READER) && !calls.answered(F, turn, READER));
-        // As many others as ever are under way beside it, and no more.
-        for n in 0..MAX_CALLS as u32 {
-            assert!(calls.ask(Conflict { fid: other(10 + n), ..conflict(LS_WRITE) }));
-            assert!(calls.message().is_some());
-        }
-        assert!(calls.ask(Conflict { fid: other(9), ..conflict(LS_WRITE) }));
-        assert!(calls.message().is_none(), "the last one is gathered");
-        let (body, tickets) = calls.answer(session, slow).unwrap();
-        assert_eq!(body.back.0, [Lease { fid: F, bits: LS_WRITE }]);
-        assert_eq!(tickets, BTreeSet::from([1]));
-        assert!(calls.put_off(session, slow, &HashSet::default()).is_none(), "it is answered");
-    }
 }
