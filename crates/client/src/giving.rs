@@ -20,7 +20,7 @@ use proto::wire::{List, Wire};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use crate::core::Core;
-use crate::inode::Inode;
+use crate::inode::{Inode, State};
 use crate::lane::Lane;
 use crate::mdt::own_cred;
 
@@ -142,6 +142,16 @@ impl Round {
     }
 }
 
+impl State {
+    /// Whether something of a file with objects cannot be told before OSTs have answered. What they took and did not
+    /// commit need not be.
+    fn asks_osts(&self) -> bool {
+        let counts = (self.unreported || self.blocks_due) && self.blocks_known().is_none();
+        let sends = !self.dirty.is_empty() || !self.flight.is_empty() || !self.cut.is_empty();
+        sends || counts || self.unsaid.is_some() || self.talking
+    }
+}
+
 impl Core {
     /// The MDT wants leases back: nothing that rests on them is believed from when it is answered, and
     /// files that are open here only are open there too.
@@ -188,16 +198,18 @@ impl Core {
                 rest.leases.push(lease.clone());
                 continue;
             };
+            // Also if it was not believed to be held any more: what was written while it was may be here
+            // still, and must not come out over what others write from now on.
             let owned = lease.bits & LS_WRITE != 0;
-            let group = match self.lane_to_wait_for(&inode, owned) {
+            if owned {
+                self.leases.let_go(lease.fid);
+            }
+            let group = match self.lane_to_wait_for(&inode) {
                 Some(lane) => groups.entry(lane).or_default(),
                 None => &mut rest,
             };
             group.leases.push(lease.clone());
-            // Also if it was not believed to be held any more: what was written while it was may be here
-            // still, and must not come out over what others write from now on.
             if owned {
-                self.leases.let_go(lease.fid);
                 group.owned.push(inode.clone());
             }
             {
@@ -221,14 +233,14 @@ impl Core {
             }
         }
         for inode in recall.glimpse.0.iter().filter_map(|fid| self.registry.find(*fid)) {
-            match self.lane_to_wait_for(&inode, false) {
+            match self.lane_to_wait_for(&inode) {
                 Some(lane) => groups.entry(lane).or_default().shown.push(inode),
                 None => rest.shown.push(inode),
             }
         }
         for fid in &recall.written.0 {
             let inode = self.registry.find(*fid);
-            match inode.and_then(|inode| self.lane_to_wait_for(&inode, false)) {
+            match inode.and_then(|inode| self.lane_to_wait_for(&inode)) {
                 Some(lane) => groups.entry(lane).or_default().written.push(*fid),
                 None => rest.written.push(*fid),
             }
@@ -243,15 +255,16 @@ impl Core {
     }
 
     /// Of a file whose bytes may be on their way to or from OSTs: where to. It is not given back before that is over.
-    fn lane_to_wait_for(&self, inode: &Inode, owned: bool) -> Option<Lane> {
-        let (lane, untold) = {
-            let st = inode.st.lock();
-            (Lane::of(&st.place), owned || st.has_changes() || st.talking)
-        };
-        // Somebody reads or writes it, or moves it to OSTs.
+    fn lane_to_wait_for(&self, inode: &Inode) -> Option<Lane> {
+        // Somebody reads or writes it, or moves it to OSTs. If not, its state shows all that was done while it was
+        // believed to be owned: what asks nothing of OSTs is not kept by one that hangs.
         let busy = inode.io.try_write().is_none();
+        let (lane, asks) = {
+            let st = inode.st.lock();
+            (Lane::of(&st.place), st.asks_osts())
+        };
         match lane {
-            Some(lane) if lane != Lane::Mdt => (untold || busy).then_some(lane),
+            Some(lane) if lane != Lane::Mdt => (asks || busy).then_some(lane),
             _ => busy.then_some(Lane::Many),
         }
     }

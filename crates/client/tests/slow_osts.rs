@@ -114,6 +114,37 @@ fn who_wants_files_that_lie_elsewhere_has_them_at_once() {
     slow.iter().for_each(|file| file.fsync(false).unwrap());
 }
 
+/// Of an OST that answers this client no more another wants files that the first has alone, too: only those wait whose bytes
+/// the OST does not have.
+#[test]
+fn what_asks_nothing_of_an_ost_that_hangs_is_given_at_once() {
+    let world = World::new(2);
+    let (client, relay) = Relay::before(&world, 1, Options::default());
+    let other = world.client();
+    let dirty = on(&client, 0, "dirty");
+    let clean: Vec<_> = (0..4).map(|n| on(&client, 0, &format!("clean{n}"))).collect();
+    clean.iter().chain([&dirty]).for_each(|file| put(file, 1));
+    client.sync_all().unwrap();
+    relay.hold();
+    put(&dirty, 2);
+    let read = |file: &OpenFile, byte| {
+        let mut bytes = vec![0; LEN];
+        let file = other.open(&root(), file.fid(), READ).unwrap();
+        assert_eq!(file.read(0, &mut bytes).unwrap(), LEN);
+        assert!(bytes.iter().all(|b| *b == byte), "{} of {byte}", bytes[0]);
+    };
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| read(&dirty, 2));
+        relay.holds();
+        let begun = Instant::now();
+        clean.iter().for_each(|file| read(file, 1));
+        assert!(begun.elapsed() < GIVEN_UP, "clean files waited until the OST was given up");
+        assert!(!wait.is_finished(), "what the OST does not have was read");
+        relay.go_on();
+    });
+    dirty.fsync(false).unwrap();
+}
+
 /// A client that ends while it cannot give back a file waits for its OST as long as a request may, not as long as
 /// the MDT lets itself be put off.
 #[test]

@@ -14,7 +14,7 @@ use pinstripe_mds::MdtOptions;
 use pinstripe_mds::leases::MAX_CALLS;
 use pinstripe_mds::leases::calls::{Calls, Conflict};
 use proto::Fid;
-use proto::mds::{LS_WRITE, Lease, Op, Res};
+use proto::mds::{LS_WRITE, Lease, Op, RD_PLUS, Res};
 use store::memory::MemoryDisk;
 
 /// Long enough to try all the rest meanwhile.
@@ -62,6 +62,38 @@ fn what_takes_long_keeps_only_those_who_want_it() {
 }
 
 #[test]
+fn who_lists_does_not_wait_for_what_is_put_off() {
+    let s = Solo::with(&MemoryDisk::new(), patient());
+    let (a, b, c) = (Holder::new(&s), Holder::new(&s), Holder::new(&s));
+    let dir = a.make(Fid::ROOT, "d", DIR).unwrap();
+    let (slow, quick) = (a.make(dir, "slow", FILE).unwrap(), a.make(dir, "quick", FILE).unwrap());
+    a.set_way(Way::PutsOff(vec![slow]));
+    let list = |holder: &Holder| {
+        let op = Op::ReadDir { dir, cookie: 0, max_bytes: 65536, flags: RD_PLUS };
+        let Some(Res::Entries { entries, end: true }) = holder.run(vec![op]).pop() else {
+            panic!("no listing")
+        };
+        entries.0.into_iter().map(|e| (e.fid, e.attr.is_some())).collect::<BTreeSet<_>>()
+    };
+    let without = BTreeSet::from([(slow, false), (quick, true)]);
+    // The first finds the lease and has it called back, the next find that it is put off.
+    assert_eq!(list(&b), without);
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| told(&c.run(getattr(slow))));
+        common::until(|| c.client.status()["leases"]["waiting"] == 1);
+        assert_eq!(list(&b), without);
+        assert!(!looks.is_finished(), "nobody has given it back");
+        let own = list(&a);
+        assert_eq!(own, BTreeSet::from([(slow, true), (quick, true)]), "it is its own");
+        a.set_way(Way::Prompt);
+        a.answer_all();
+        assert!(looks.join().unwrap());
+    });
+    assert_eq!(list(&b), BTreeSet::from([(slow, true), (quick, true)]));
+    holder::check(&[&a, &b, &c], &s);
+}
+
+#[test]
 fn one_that_puts_off_and_never_answers_is_evicted() {
     let options =
         MdtOptions { recall_timeout: Duration::from_millis(200), ..MdtOptions::default() };
@@ -105,6 +137,8 @@ fn what_is_put_off_keeps_nobody_else_and_is_answered_later() {
     let (given, tickets) = calls.put_off(session, slow, &[F].into_iter().collect()).unwrap();
     assert_eq!(given.back.0, [Lease { fid: other(2), bits: LS_WRITE }]);
     assert_eq!(tickets, BTreeSet::from([2]));
+    assert!(calls.is_put_off(F, 2) && !calls.is_put_off(F, 1) && !calls.is_put_off(other(2), 2));
+    assert_eq!(calls.waiting(&[F, other(2)]), BTreeSet::from([1, 2]));
     assert!(calls.answered(other(2), turn, 2) && !calls.answered(F, turn, 2));
     // As many others as ever are under way beside it, and no more.
     for n in 0..MAX_CALLS as u32 {

@@ -41,6 +41,7 @@ struct Asked {
     bits: u8,
     written: bool,
     turn: Turn,
+    put_off: bool,
 }
 
 /// A point in the order of what is asked for.
@@ -121,7 +122,8 @@ impl Calls {
             },
         };
         self.turn.0 += 1;
-        busy.asked.push(Asked { session: c.session, bits, written, turn: self.turn });
+        let (session, turn) = (c.session, self.turn);
+        busy.asked.push(Asked { session, bits, written, turn, put_off: false });
         match bits {
             0 if written => s.written.push(c.fid),
             0 => s.glimpse.push(c.fid),
@@ -166,6 +168,21 @@ impl Calls {
         self.busy.get(&fid).is_none_or(|b| b.asked.iter().all(own))
     }
 
+    /// Whether others than a session have put off what was asked of them: that may take minutes.
+    pub fn is_put_off(&self, fid: Fid, session: u64) -> bool {
+        let late = |a: &Asked| a.put_off && a.session != session;
+        !self.busy.is_empty() && self.busy.get(&fid).is_some_and(|b| b.asked.iter().any(late))
+    }
+
+    /// The tasks that wait for some of these.
+    pub fn waiting<'a>(&self, fids: impl IntoIterator<Item = &'a Fid>) -> BTreeSet<u64> {
+        fids.into_iter()
+            .filter_map(|f| self.busy.get(f))
+            .flat_map(|b| &b.waiting)
+            .copied()
+            .collect()
+    }
+
     /// The next message to send: session, number, body.
     pub fn message(&mut self) -> Option<(u64, u64, LeaseRecall)> {
         let waits = |s: &Session| s.sent.values().filter(|sent| !sent.put_off).count();
@@ -208,6 +225,13 @@ impl Calls {
             written: List(body.written.0.extract_if(.., |fid| !left.contains(fid)).collect()),
         };
         let turn = sent.turn;
+        let backs = body.back.0.iter().map(|l| l.fid);
+        let kept = backs.chain(body.glimpse.0.iter().copied());
+        for fid in kept {
+            let Some(busy) = self.busy.get_mut(&fid) else { continue };
+            let asked = busy.asked.iter_mut().filter(|a| a.session == session && a.turn <= turn);
+            asked.for_each(|a| a.put_off = true);
+        }
         let tickets = self.given(session, &given, turn);
         Some((given, tickets))
     }

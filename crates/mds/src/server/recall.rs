@@ -218,6 +218,20 @@ impl State {
         settle(found)
     }
 
+    /// A listing goes without the attributes of files whose holders cannot tell them before an OST has answered: who looks
+    /// at such a file itself waits.
+    pub fn leave_out(&self, task: &Task, res: &mut Res) {
+        if !self.shares() {
+            return;
+        }
+        let Res::Entries { entries, .. } = res else { return };
+        for entry in &mut entries.0 {
+            if self.leases.calls.is_put_off(entry.fid, task.session.id()) {
+                entry.attr = None;
+            }
+        }
+    }
+
     /// Who only watches a file that was written hears of it, once for each write, and goes on watching.
     fn tell_watchers(&self, task: &Task, found: &mut Vec<Conflict>) {
         let watches = |c: &Conflict| {
@@ -373,6 +387,9 @@ impl State {
         if let Some(given) = self.leases.calls.put_off(session, number, &left) {
             self.leases.figures.put_off += 1;
             self.given_back(session, given, unwatched);
+            // Who lists does not wait for what is left.
+            let waiting = self.leases.calls.waiting(&left);
+            self.wake_aside(waiting);
         }
     }
 
@@ -397,7 +414,10 @@ impl State {
             let calls = &self.leases.calls;
             let free = |t: &Task| {
                 let session = t.session.id();
-                t.aside.waits.iter().all(|(f, turn)| calls.answered(*f, *turn, session))
+                let lists = matches!(t.op(), Some(Op::ReadDir { .. }));
+                t.aside.waits.iter().all(|(f, turn)| {
+                    calls.answered(*f, *turn, session) || lists && calls.is_put_off(*f, session)
+                })
             };
             if task.is_some_and(free)
                 && let Some(task) = self.leases.remove(ticket)

@@ -296,10 +296,11 @@ impl State {
         let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now);
         // A further miss may still need them.
         task.links = self.ns.links.take();
-        let outcome = match outcome {
+        let mut outcome = match outcome {
             Ok(outcome) => outcome,
             Err(stop) => return Err(self.stopped(task, stop)),
         };
+        self.leave_out(task, &mut outcome.res);
         self.in_the_way_after(task, &outcome)?;
         self.forget_leases(&outcome.changes);
         if self.ns.apply(outcome.changes, outcome.effects) {
