@@ -1,16 +1,14 @@
 //! Attributes of inodes, as the MDT would tell them once all that waits here has reached it.
 //!
 //! Role: the newest version wins, whichever way it came. Assumptions: as [`crate::names`]. Bounded
-//! by [`MAX_ATTRS`]: those nobody used lately go first. Never does: I/O.
+//! by `max_cached_inodes` ([`crate::Options`]): those nobody used lately go first. Never does: I/O.
 
 use proto::attr::A_INLINE;
 use proto::{Attr, Fid, Layout};
 use rustc_hash::FxHashMap as HashMap;
 
+use crate::ages::{Ages, Tick};
 use crate::leases::Mark;
-
-/// Inodes whose attributes are kept (invariant 8).
-pub(crate) const MAX_ATTRS: usize = 200_000;
 
 /// What is known of one inode.
 #[derive(Clone, Debug)]
@@ -27,7 +25,7 @@ pub(crate) struct Known {
     /// Of a directory: where it was found, and when that was learned. Who moves it elsewhere changes its
     /// attributes.
     parent: Option<(Fid, Mark)>,
-    used: bool,
+    used: Tick,
 }
 
 impl Known {
@@ -44,21 +42,27 @@ impl Known {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Attrs {
     map: HashMap<Fid, Known>,
+    ages: Ages,
     /// Counts inodes that went: what was asked before must not bring them back.
     pub(crate) removals: u64,
 }
 
 impl Attrs {
+    /// None is known.
+    pub(crate) fn within(most: usize) -> Attrs {
+        Attrs { map: HashMap::default(), ages: Ages::within(most), removals: 0 }
+    }
+
     pub(crate) fn get(&mut self, fid: Fid) -> Option<&Attr> {
         self.edit(fid).map(|k| &k.attr)
     }
 
     pub(crate) fn edit(&mut self, fid: Fid) -> Option<&mut Known> {
         let known = self.map.get_mut(&fid)?;
-        known.used = true;
+        known.used = self.ages.now();
         Some(known)
     }
 
@@ -66,7 +70,8 @@ impl Attrs {
     pub(crate) fn born(&mut self, attr: Attr, target: &[u8], mark: Mark) {
         let target = (!target.is_empty()).then(|| target.into());
         let (inline, layout) = (Some(0), None);
-        let known = Known { attr, inline, target, layout, mark, parent: None, used: true };
+        let used = self.ages.more();
+        let known = Known { attr, inline, target, layout, mark, parent: None, used };
         self.map.insert(known.attr.fid, known);
     }
 
@@ -83,12 +88,13 @@ impl Attrs {
                 }
                 known.attr = attr.clone();
                 known.mark = mark;
-                known.used = true;
+                known.used = self.ages.now();
             }
             None if removals == self.removals => {
                 let attr = attr.clone();
                 let (inline, target, layout) = (None, None, None);
-                let known = Known { attr, inline, target, layout, mark, parent: None, used: true };
+                let used = self.ages.more();
+                let known = Known { attr, inline, target, layout, mark, parent: None, used };
                 self.map.insert(known.attr.fid, known);
             }
             None => {}
@@ -133,13 +139,16 @@ impl Attrs {
         self.map.remove(&fid);
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Keeps within the limit.
     pub(crate) fn shrink(&mut self) {
-        if self.map.len() > MAX_ATTRS {
-            self.map.retain(|_, k| std::mem::take(&mut k.used));
-        }
-        if self.map.len() > MAX_ATTRS {
-            self.map.clear();
+        if self.map.len() > self.ages.most() {
+            let from = self.ages.keep_from(self.map.values().map(|k| (k.used, 1)));
+            self.map.retain(|_, k| k.used >= from);
         }
     }
 }

@@ -245,7 +245,10 @@ fn make_core(
     let grant = sessions.grant;
     let sole = Arc::new(AtomicBool::new(grant.sole));
     let trust = Trust::new(sole.clone(), leases.clone(), options.write_through);
-    let (wb, listener) = (Wb::new(trust, grant.dom_limit.into()), Told::default());
+    let (wb, listener) = (
+        Wb::new(trust, grant.dom_limit.into(), options.max_cached_inodes as usize),
+        Told::default(),
+    );
     Core {
         budget: Budget::new(&options),
         mdt: Arc::new(Mdt::new(
@@ -261,7 +264,7 @@ fn make_core(
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
         counters,
-        registry: Registry::default(),
+        registry: Registry::within(options.max_cached_inodes as usize),
         locks: LockTable::default(),
         local: Local::default(),
         givers: Givers::default(),

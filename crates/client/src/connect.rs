@@ -319,5 +319,8 @@ pub(crate) fn check(options: &Options) -> Result<(), ClientError> {
     if options.max_dirty_mb == 0 || options.max_uncommitted_mb == 0 {
         return bad("max_dirty_mb and max_uncommitted_mb must be at least 1".into());
     }
+    if options.max_cached_inodes < 1000 {
+        return bad(format!("max_cached_inodes {} is less than 1000", options.max_cached_inodes));
+    }
     Ok(())
 }

@@ -12,6 +12,7 @@
 //! 3. `Inode::st`: the in-memory state of one file; never held over an RPC.
 //! 4. leaves: budget, OST permits, lock table, statistics.
 
+mod ages;
 mod ahead;
 mod atime;
 mod attrs;
@@ -68,7 +69,7 @@ mod worker;
 mod write;
 
 pub use client::Client;
-pub use config::{Atime, ClientConfig, ClientError, Mgs, Options};
+pub use config::{Atime, CACHED_INODES, ClientConfig, ClientError, Mgs, Options};
 pub use file::{Data, FallocMode, OpenFile, OpenFlags, Whence};
 pub use listener::Listener;
 pub use locks::{CancelToken, F_RDLCK, F_UNLCK, F_WRLCK};

@@ -2,7 +2,7 @@
 //!
 //! Role: what the MDT would say of a name once all that waits here has reached it. Assumptions: the
 //! caller holds the lock of [`crate::wb`], and asks only while it holds the lease. Bounded by
-//! [`MAX_NAMES`]: directories nobody used lately go first. Never does: I/O.
+//! twice `max_cached_inodes` ([`crate::Options`]): directories nobody used lately go first. Never does: I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,8 @@ use proto::order::{COOKIE_SHIFT, cookie, name_hash};
 use proto::{Fid, FileKind};
 use rustc_hash::FxHashMap as HashMap;
 
+use crate::ages::{Ages, Tick};
 use crate::leases::Mark;
-
-/// Names kept over all directories (invariant 8).
-pub(crate) const MAX_NAMES: usize = 400_000;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +39,15 @@ struct Dir {
     vain: u32,
     /// Since when it is known, among others ([`crate::leases`]).
     mark: Mark,
-    used: bool,
+    used: Tick,
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
     dirs: HashMap<Fid, Dir>,
+    /// Of names over all directories, and these.
+    ages: Ages,
     parents: HashMap<Fid, Fid>,
     count: usize,
 }
@@ -81,10 +81,16 @@ impl Dir {
 }
 
 impl Names {
+    /// None is known.
+    pub(crate) fn within(most: usize) -> Names {
+        let (dirs, parents) = Default::default();
+        Names { dirs, ages: Ages::within(most), parents, count: 0 }
+    }
+
     /// What a name stands for.
     pub(crate) fn find(&mut self, dir: Fid, name: &[u8]) -> Found {
         let Some(d) = self.dirs.get_mut(&dir) else { return Found::Unknown };
-        d.used = true;
+        d.used = self.ages.now();
         let hash = name_hash(name);
         match d.list.get(&(hash, name.into())) {
             Some(Some((fid, kind))) => Found::Is(*fid, *kind),
@@ -128,7 +134,8 @@ impl Names {
     /// A new and empty directory.
     pub(crate) fn born(&mut self, dir: Fid, parent: Fid, mark: Mark) {
         self.forget(dir);
-        self.dirs.insert(dir, Dir { filled: u64::MAX, used: true, mark, ..Dir::default() });
+        let used = self.ages.more();
+        self.dirs.insert(dir, Dir { filled: u64::MAX, used, mark, ..Dir::default() });
         self.parents.insert(dir, parent);
     }
 
@@ -141,7 +148,7 @@ impl Names {
         changed: bool,
     ) {
         let d = self.dirs.entry(dir).or_default();
-        d.used = true;
+        d.used = self.ages.now();
         d.changes += u64::from(changed);
         let key = (name_hash(name), name.into());
         if let Some((fid, FileKind::Dir)) = is {
@@ -155,7 +162,10 @@ impl Names {
         match (had, is) {
             (Some(0), _) => self.count -= 1,
             (None, None) if d.covers(name_hash(name)) => {}
-            (None, _) => self.count += 1,
+            (None, _) => {
+                self.count += 1;
+                d.used = self.ages.more();
+            }
             _ => {}
         }
     }
@@ -169,7 +179,6 @@ impl Names {
         end: bool,
     ) {
         let d = self.dirs.entry(dir).or_default();
-        d.used = true;
         let goes_on = from <= d.filled;
         let mut upto = from;
         for (at, name, fid, kind) in entries {
@@ -178,8 +187,12 @@ impl Names {
                 self.parents.insert(fid, dir);
             }
             let old = d.list.insert((name_hash(&name), name.into()), Some((fid, kind)));
-            self.count += usize::from(old.is_none());
+            if old.is_none() {
+                self.count += 1;
+                self.ages.more();
+            }
         }
+        d.used = self.ages.now();
         if goes_on {
             d.filled = if end { u64::MAX } else { d.filled.max(upto) };
         }
@@ -193,7 +206,7 @@ impl Names {
     /// Entries after a cookie, at most `max`; None when they are not all known.
     pub(crate) fn page(&mut self, dir: Fid, from: u64, max: usize) -> Option<Page> {
         let d = self.dirs.get_mut(&dir)?;
-        d.used = true;
+        d.used = self.ages.now();
         if from >= d.filled && d.filled != u64::MAX {
             return None;
         }
@@ -326,21 +339,25 @@ impl Names {
         }
     }
 
+    /// Nothing is known any more.
+    pub(crate) fn clear(&mut self) {
+        *self = Names::within(self.ages.most());
+    }
+
     /// Keeps within the limit.
     pub(crate) fn shrink(&mut self) {
-        if self.count <= MAX_NAMES && self.parents.len() <= MAX_NAMES {
+        let most = self.ages.most();
+        if self.count + self.dirs.len() <= most && self.parents.len() <= most {
             return;
         }
+        let weights = self.dirs.values().map(|d| (d.used, d.list.len() + 1));
+        let from = self.ages.keep_from(weights);
         let count = &mut self.count;
         self.dirs.retain(|_, d| {
-            let keep = std::mem::take(&mut d.used);
+            let keep = d.used >= from;
             *count -= if keep { 0 } else { d.list.len() };
             keep
         });
-        if self.count > MAX_NAMES {
-            *self = Names::default();
-            return;
-        }
         let dirs = &self.dirs;
         self.parents.retain(|dir, _| dirs.contains_key(dir));
     }

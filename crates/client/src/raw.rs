@@ -53,7 +53,7 @@ impl MdsSession {
             .map_err(|e| fail(net::NetError::Protocol(e.to_string())))?;
         let counters = Arc::new(Counters::default());
         let leases = Arc::new(Leases::new(false));
-        let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0);
+        let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0, 1000);
         let (flusher, _) = crossbeam_channel::bounded(1);
         let promises = Arc::default();
         let (pauses, nobody) = (Pauses::default(), Told::default());

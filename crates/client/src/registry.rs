@@ -12,14 +12,15 @@ use parking_lot::Mutex;
 use proto::{Attr, Fid};
 use rustc_hash::FxHashMap as HashMap;
 
+use crate::config::CACHED_INODES;
 use crate::inode::{Idle, Inode, Place};
 
 const SHARDS: usize = 16;
-/// Closed and clean files that are kept with their data.
+/// Closed and clean files that are kept with their data, at most.
 pub(crate) const IDLE_MAX: usize = 4096;
-/// Bytes of such data.
+/// Bytes of such data, at most.
 const IDLE_BYTES: usize = 32 << 20;
-/// Closed and clean files of which the attributes are kept, about 1 KiB each.
+/// Closed and clean files of which the attributes are kept, about 1 KiB each, at most.
 const BARE_MAX: usize = 32_768;
 /// More of each that wait for [`Registry::trim`]: who closes a file does not look at others, which the
 /// processor's cache has forgotten.
@@ -31,8 +32,8 @@ const TRIM_LATER_BYTES: usize = 4 << 20;
 const GONE_MAX: usize = 65_536;
 
 /// Files nobody needs; one that is needed again is found in its queue later, and passed over.
-#[derive(Default)]
 struct Queues {
+    limits: Limits,
     full: VecDeque<(Fid, usize)>,
     bytes: usize,
     bare: VecDeque<Fid>,
@@ -40,7 +41,19 @@ struct Queues {
     gone: [Vec<Fid>; 2],
 }
 
+/// Of what is idle (invariant 8).
+struct Limits {
+    full: usize,
+    bytes: usize,
+    bare: usize,
+}
+
 impl Queues {
+    fn within(limits: Limits) -> Queues {
+        let (full, bytes, bare, gone) = Default::default();
+        Queues { limits, full, bytes, bare, gone }
+    }
+
     fn push(&mut self, fid: Fid, bytes: usize) {
         self.bytes += bytes;
         self.full.push_back((fid, bytes));
@@ -54,15 +67,15 @@ impl Queues {
 
     /// Takes out those idle for longest, if there are more than the limits, and these, allow.
     fn surplus(&mut self, more: usize, more_bytes: usize) -> [Option<(Fid, Idle)>; 2] {
-        let many = self.full.len() > IDLE_MAX + more || self.bytes > IDLE_BYTES + more_bytes;
+        let many = self.full.len() > self.limits.full + more
+            || self.bytes > self.limits.bytes + more_bytes;
         let full = if many { self.pop() } else { None };
-        let many = self.bare.len() > BARE_MAX + more;
+        let many = self.bare.len() > self.limits.bare + more;
         let bare = if many { self.bare.pop_front() } else { None };
         [full.map(|fid| (fid, Idle::Full)), bare.map(|fid| (fid, Idle::Bare))]
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Registry {
     shards: [Mutex<HashMap<Fid, Arc<Inode>>>; SHARDS],
     idle: Mutex<Queues>,
@@ -70,6 +83,18 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
+    /// None yet. Of a client that knows fewer inodes than usual fewer files are kept, too.
+    pub(crate) fn within(inodes: usize) -> Registry {
+        let usual = CACHED_INODES as usize;
+        let part = |most: usize| most * inodes.min(usual) / usual;
+        let limits = Limits { full: part(IDLE_MAX), bytes: part(IDLE_BYTES), bare: part(BARE_MAX) };
+        Registry {
+            shards: Default::default(),
+            idle: Mutex::new(Queues::within(limits)),
+            count: AtomicUsize::new(0),
+        }
+    }
+
     fn shard(&self, fid: Fid) -> &Mutex<HashMap<Fid, Arc<Inode>>> {
         let mixed = (u64::from(fid.oid) ^ fid.seq).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 60) as usize % SHARDS]
@@ -218,8 +243,16 @@ mod tests {
 
     #[test]
     fn idle_files_stay_within_the_limits_also_while_nobody_trims() {
-        let registry = Registry::default();
-        let limit = IDLE_MAX + BARE_MAX;
+        let half = CACHED_INODES as usize / 2;
+        assert_eq!(bound(2 * half), IDLE_MAX + BARE_MAX);
+        assert_eq!(bound(half), (IDLE_MAX + BARE_MAX) / 2);
+        assert_eq!(bound(4 * half), IDLE_MAX + BARE_MAX);
+    }
+
+    /// How many stay of more than that.
+    fn bound(inodes: usize) -> usize {
+        let registry = Registry::within(inodes);
+        let limit = registry.idle.lock().limits.full + registry.idle.lock().limits.bare;
         let rest = |n: usize| {
             let fid = Fid { seq: 7, oid: n as u32, ver: 0 };
             let inode = registry.get(&Attr { fid, ..attr() });
@@ -236,11 +269,12 @@ mod tests {
         assert!(registry.find(first).is_none(), "the longest idle ones go first");
         let last = Fid { seq: 7, oid: (limit + 4 * TRIM_LATER) as u32, ver: 0 };
         assert!(registry.find(last).is_some());
+        limit
     }
 
     #[test]
     fn nothing_stays_of_a_removed_file_once_it_is_closed() {
-        let registry = Registry::default();
+        let registry = Registry::within(CACHED_INODES as usize);
         let [there, removed, open] = [1, 2, 3].map(|oid| Fid { seq: 7, oid, ver: 0 });
         for fid in [there, removed, open] {
             let inode = registry.get(&Attr { fid, ..attr() });

@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_belief_is_given_and_noted_first() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::within(1000);
         nodes.told(7, FileKind::File);
         let looks = Cell::new(0);
         let left = || {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn nothing_is_given_without_a_lease_or_for_what_the_kernel_does_not_know() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::within(1000);
         assert_eq!(time(&nodes, 7, Asked::ByNode, || Some(LEFT)), Duration::ZERO);
         nodes.told(7, FileKind::File);
         assert_eq!(time(&nodes, 7, Asked::ByNode, || None), Duration::ZERO);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_goes_while_it_is_noted_gives_nothing() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::within(1000);
         nodes.told(7, FileKind::File);
         let looks = Cell::new(0);
         let left = || {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_root_is_always_known() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::within(1000);
         assert_eq!(time(&nodes, 1, Asked::ByNode, || Some(LEFT)), LEFT - MARGIN);
         assert_eq!(nodes.believed(), [1]);
     }

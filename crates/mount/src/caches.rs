@@ -73,7 +73,8 @@ impl Caches {
         let root = client.root().fid;
         let shard = || Mutex::new(Shard { epoch: 0, flags: HashMap::default() });
         let flags = (0..SHARDS).map(|_| shard()).collect();
-        let (nodes, notifier, expiry) = (Arc::new(Nodes::new()), OnceLock::new(), OnceLock::new());
+        let nodes = Arc::new(Nodes::within(client.options().max_cached_inodes as usize));
+        let (notifier, expiry) = (OnceLock::new(), OnceLock::new());
         let (seen, times_names) = (LastSeen::default(), AtomicBool::new(false));
         let (pages, handles) = (Arc::default(), Arc::default());
         Arc::new_cyclic(|me| Caches {

@@ -30,8 +30,8 @@ use crate::below::{self, Device};
 use crate::nodes::Nodes;
 use crate::told::{Look, OnTheirWay, Told, both};
 
-/// Memory for names, bytes; of more it is only known that they are missing (invariant 8).
-const MAX_BYTES: usize = 64 << 20;
+/// Memory for names, bytes for each inode a client keeps; of more it is only known that they are missing (invariant 8).
+const BYTES_OF_INODE: usize = 336;
 /// What a name costs beside its own bytes.
 const OVERHEAD: usize = 64;
 /// Names noted of one node; a file may have many more links (invariant 8).
@@ -67,8 +67,8 @@ pub struct Name {
 }
 
 /// What is noted of all nodes together.
-#[derive(Default)]
 pub struct Tally {
+    most: usize,
     bytes: AtomicUsize,
     missing: AtomicBool,
     /// Names expire: renames of what was taken are noted apart.
@@ -77,10 +77,21 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Nothing yet; of a client that keeps so many inodes.
+    pub fn within(inodes: usize) -> Tally {
+        Tally {
+            most: BYTES_OF_INODE * inodes,
+            bytes: AtomicUsize::new(0),
+            missing: AtomicBool::new(false),
+            expiring: AtomicBool::new(false),
+            moved: Mutex::default(),
+        }
+    }
+
     /// Whether there is room for one more name.
     fn room(&self, name: &[u8]) -> bool {
         let cost = OVERHEAD + name.len();
-        let there = self.bytes.fetch_add(cost, Relaxed) + cost <= MAX_BYTES;
+        let there = self.bytes.fetch_add(cost, Relaxed) + cost <= self.most;
         if !there {
             self.free(name);
             self.missed();

@@ -57,10 +57,10 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// None yet but the root, which the kernel never forgets.
-    pub fn new() -> Nodes {
+    /// None yet but the root, which the kernel never forgets; of a client that keeps so many inodes.
+    pub fn within(inodes: usize) -> Nodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let (special, start, tally) = (AtomicUsize::new(0), Instant::now(), Tally::default());
+        let (special, start, tally) = (AtomicUsize::new(0), Instant::now(), Tally::within(inodes));
         let nodes = Nodes { shards, special, drops: AtomicU64::new(0), start, tally };
         nodes.told(1, FileKind::Dir);
         nodes
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn of_a_mount_that_has_ended_the_kernel_knows_nothing() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         n.told(7, FileKind::Dir);
         n.told(9, FileKind::Fifo);
         assert!(n.named(7, (1, b"d"), None) && n.believe(7, Duration::from_secs(9), true));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_another_mount_removed_has_its_last_attributes_and_no_link() {
-        let (n, never) = (Nodes::new(), proto::TimeSpec::default());
+        let (n, never) = (Nodes::within(1000), proto::TimeSpec::default());
         let attr = |mode, nlink| Attr {
             fid: proto::Fid::NONE,
             mode,
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_is_told_while_attributes_are_dropped_stays_noted() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         n.told(7, FileKind::File);
         assert_eq!(n.belief(7), None);
         n.believe(7, Duration::from_secs(10), false);
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_after_a_drop_makes_up_for_it() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         n.told(7, FileKind::File);
         n.told(8, FileKind::File);
         let before = n.drops();
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn nodes_live_until_every_look_up_is_forgotten() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         n.told(7, FileKind::File);
         n.told(7, FileKind::File);
         n.told(8, FileKind::Fifo);
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_file_was_opened_before_until_it_is_forgotten() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         assert!(!n.opened(7) && !n.opened(7), "the kernel does not know it");
         n.told(7, FileKind::File);
         assert!(!n.opened(7) && n.opened(7));
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn names_go_with_their_nodes_and_move_with_renames() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         assert!(!n.told(7, FileKind::File) && n.told(7, FileKind::File));
         n.absent((1, b"a"));
         n.named(7, (1, b"a"), None);
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn names_that_are_called_back_are_taken_once_and_rest() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         assert!(!n.may_keep(7, false), "the kernel does not know it");
         for node in [7, 8] {
             n.told(node, FileKind::Dir);
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn what_moves_after_it_was_taken_is_found_by_who_took_it() {
-        let n = Nodes::new();
+        let n = Nodes::within(1000);
         n.told(7, FileKind::File);
         n.named(7, (1, b"a"), None);
         assert_eq!(taken(&n), 1);

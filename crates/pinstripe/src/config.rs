@@ -34,6 +34,7 @@ pub struct UpConfig {
     pub data: Option<PathBuf>,
     pub mdts: Option<u32>,
     pub osts: Option<u32>,
+    pub mdt_cache_mb: Option<u32>,
     pub detach: Option<bool>,
     pub options: Vec<String>,
     pub listen: Vec<String>,
@@ -48,6 +49,7 @@ pub struct ServerConfig {
     pub mgs: Option<bool>,
     pub mgs_dir: Option<PathBuf>,
     pub mdt: Vec<PathBuf>,
+    pub mdt_cache_mb: Option<u32>,
     pub ost: Vec<PathBuf>,
     pub listen: Vec<String>,
     pub allow_remote: Option<bool>,
@@ -70,13 +72,27 @@ pub struct MountConfig {
 /// Known names: of the file itself and of its tables. A test keeps them equal to the structs.
 const TABLES: &[(&str, &[&str])] = &[
     ("", &["log_level", "log_file", "key", "up", "server", "mount"]),
-    ("up", &["data", "mdts", "osts", "detach", "options", "listen", "allow_remote", "fsname"]),
+    (
+        "up",
+        &[
+            "data",
+            "mdts",
+            "osts",
+            "mdt_cache_mb",
+            "detach",
+            "options",
+            "listen",
+            "allow_remote",
+            "fsname",
+        ],
+    ),
     (
         "server",
         &[
             "mgs",
             "mgs_dir",
             "mdt",
+            "mdt_cache_mb",
             "ost",
             "listen",
             "allow_remote",

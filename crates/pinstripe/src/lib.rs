@@ -23,6 +23,7 @@ pub mod lfs;
 mod locked;
 pub mod logging;
 mod man;
+mod memory;
 pub mod mgs;
 mod mount_command;
 mod mounting;

@@ -29,6 +29,8 @@ pub struct Spec {
     pub mgs: Option<PathBuf>,
     /// Directories of metadata targets.
     pub mdts: Vec<PathBuf>,
+    /// Memory of each metadata target for what is not being changed, MiB; as there is memory if nobody says.
+    pub mdt_cache_mb: Option<u32>,
     /// Directories of object storage targets.
     pub osts: Vec<PathBuf>,
     /// The cluster key, needed for TCP.
@@ -83,7 +85,7 @@ impl Node {
             }
         }
         for (role, dir) in dirs {
-            self.targets.push(Target::open(role, dir)?);
+            self.targets.push(Target::open(role, dir, spec.mdt_cache_mb)?);
         }
         Ok(())
     }

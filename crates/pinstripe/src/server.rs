@@ -33,7 +33,8 @@ pub fn run(args: ServerArgs, common: &Common, config: &Config) -> Outcome<()> {
     // Listening to signals before anything is open: none of them ends it halfway.
     let stops = Stops::listen()?;
     let key = key.map(|k| k.key);
-    let spec = Spec { mgs: plan.mgs.clone(), mdts: args.mdt, osts: args.ost, key: key.clone() };
+    let (mgs, mdts, osts) = (plan.mgs.clone(), args.mdt, args.ost);
+    let spec = Spec { mgs, mdts, mdt_cache_mb: args.mdt_cache_mb, osts, key: key.clone() };
     let node = Arc::new(Node::open(&spec)?);
     let served = serve(&node, &plan, common, &stops);
     node.close();

@@ -1,5 +1,6 @@
 //! What a command shall do: flags, and where they say nothing, the configuration file.
 
+use crate::cli::CACHE_MB;
 use crate::cli::{MountArgs, ServerArgs, UpArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
@@ -32,6 +33,11 @@ fn ranged(name: &str, value: Option<u32>, range: std::ops::RangeInclusive<u32>) 
     }
 }
 
+fn cached(mib: Option<u32>) -> Outcome<()> {
+    let (least, most) = (*CACHE_MB.start() as u32, *CACHE_MB.end() as u32);
+    ranged("mdt_cache_mb", mib, least..=most)
+}
+
 fn named(name: Option<&String>) -> Outcome<()> {
     let bad = |n: &String| check_fsname(n).err().map(|e| format!("fsname = '{n}': {e}"));
     name.and_then(bad).map_or(Ok(()), |e| Err(Failure::usage(e)))
@@ -43,6 +49,7 @@ pub fn up(mut args: UpArgs, config: &Config) -> Outcome<UpArgs> {
     either(&mut args.data, &file.data);
     either(&mut args.mdts, &file.mdts);
     either(&mut args.osts, &file.osts);
+    either(&mut args.mdt_cache_mb, &file.mdt_cache_mb);
     either(&mut args.fsname, &file.fsname);
     list(&mut args.options, &file.options);
     list(&mut args.listen, &file.listen);
@@ -50,6 +57,7 @@ pub fn up(mut args: UpArgs, config: &Config) -> Outcome<UpArgs> {
     switch(&mut args.allow_remote, file.allow_remote);
     ranged("mdts", args.mdts, 1..=1024)?;
     ranged("osts", args.osts, 1..=1024)?;
+    cached(args.mdt_cache_mb)?;
     named(args.fsname.as_ref())?;
     Ok(args)
 }
@@ -60,6 +68,7 @@ pub fn server(mut args: ServerArgs, config: &Config) -> Outcome<ServerArgs> {
     switch(&mut args.mgs, file.mgs);
     either(&mut args.mgs_dir, &file.mgs_dir);
     list(&mut args.mdt, &file.mdt);
+    either(&mut args.mdt_cache_mb, &file.mdt_cache_mb);
     list(&mut args.ost, &file.ost);
     list(&mut args.listen, &file.listen);
     switch(&mut args.allow_remote, file.allow_remote);
@@ -70,6 +79,7 @@ pub fn server(mut args: ServerArgs, config: &Config) -> Outcome<ServerArgs> {
     switch(&mut args.format, file.format);
     either(&mut args.index, &file.index);
     either(&mut args.fsname, &file.fsname);
+    cached(args.mdt_cache_mb)?;
     ranged("index", args.index, 0..=crate::label::INDEX_MAX)?;
     named(args.fsname.as_ref())?;
     Ok(args)
@@ -99,7 +109,9 @@ mod tests {
 
     #[test]
     fn values_of_the_file_have_the_flags_ranges() {
-        for text in ["[up]\nosts = 0\n", "[up]\nfsname = 'much too long'\n"] {
+        for text in
+            ["[up]\nosts = 0\n", "[up]\nmdt_cache_mb = 15\n", "[up]\nfsname = 'much too long'\n"]
+        {
             let config = Config::parse(text).unwrap();
             assert_eq!(up(UpArgs::default(), &config).unwrap_err().code, 2, "{text}");
         }

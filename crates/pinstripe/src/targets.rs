@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::label::{Label, kind_name, new_uuid, uuid_text};
 use crate::locked;
+use crate::memory::Memory;
 use crate::watch::Watch;
 
 /// What a target does.
@@ -143,9 +144,18 @@ pub enum Target {
     Ost(Arc<OstService>, Identity),
 }
 
+fn mdt_options(cache_mb: Option<u32>) -> MdtOptions {
+    let usual = MdtOptions::default();
+    let cache = match cache_mb {
+        Some(mib) => u64::from(mib) << 20,
+        None => Memory::here().part_of(usual.cache_bytes as u64),
+    };
+    MdtOptions { cache_bytes: usize::try_from(cache).unwrap_or(usize::MAX), ..usual }
+}
+
 impl Target {
-    /// Opens the target in `dir`.
-    pub fn open(role: Role, dir: &Path) -> Outcome<Target> {
+    /// Opens the target in `dir`; an MDT with so much memory for what is not being changed.
+    pub fn open(role: Role, dir: &Path, cache_mb: Option<u32>) -> Outcome<Target> {
         let who = identify(role, dir)?;
         let failed = |e: &dyn std::fmt::Display| {
             Failure::run(format!("cannot open {} in {}: {e}", name(role, who.index), dir.display()))
@@ -153,7 +163,7 @@ impl Target {
         match role {
             Role::Mgs => Err(Failure::run("the management service is no target")),
             Role::Mdt => {
-                let open = || Mdt::open(dir, MdtOptions::default());
+                let open = || Mdt::open(dir, mdt_options(cache_mb));
                 let mdt = locked::opens(&Mdt::lock_file(dir), MdtError::is_in_use, open);
                 let mdt = mdt.map_err(|e| failed(&e))?;
                 Ok(Target::Mdt(mdt, who, dir.to_path_buf(), OnceLock::new()))

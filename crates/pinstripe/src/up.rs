@@ -55,6 +55,7 @@ struct Setup {
     listen: Vec<Endpoint>,
     options: mounting::Options,
     wish: Wish,
+    mdt_cache_mb: Option<u32>,
 }
 
 impl Setup {
@@ -85,7 +86,8 @@ impl Setup {
             );
             return Err(Failure::usage(text));
         }
-        Ok(Setup { mountpoint, data, listen, options, wish })
+        let mdt_cache_mb = args.mdt_cache_mb;
+        Ok(Setup { mountpoint, data, listen, options, wish, mdt_cache_mb })
     }
 
     fn log_dir(&self) -> PathBuf {
@@ -114,6 +116,7 @@ impl Setup {
         let spec = Spec {
             mgs: Some(volume.mgs()),
             mdts: volume.mdts(),
+            mdt_cache_mb: self.mdt_cache_mb,
             osts: volume.osts(),
             key: Some(key),
         };

@@ -1,5 +1,8 @@
 use super::*;
+use crate::attrs::Attrs;
+use crate::filling::tests::attr;
 use crate::leases::Mark;
+use proto::Attr;
 
 fn fid(n: u32) -> Fid {
     Fid::new(9, n)
@@ -7,7 +10,7 @@ fn fid(n: u32) -> Fid {
 
 #[test]
 fn absence_is_known_as_far_as_the_listing() {
-    let mut n = Names::default();
+    let mut n = Names::within(1000);
     let d = fid(1);
     assert_eq!(n.find(d, b"a"), Found::Unknown);
     let mut all: Vec<Vec<u8>> = (0..100).map(|i| format!("n{i}").into_bytes()).collect();
@@ -44,7 +47,7 @@ fn absence_is_known_as_far_as_the_listing() {
 
 #[test]
 fn a_new_directory_is_known_whole() {
-    let mut n = Names::default();
+    let mut n = Names::within(1000);
     n.born(fid(2), fid(1), Mark::NEVER);
     assert_eq!(n.is_empty(fid(2)), Some(true));
     assert_eq!(n.parent(fid(2)), Some(fid(1)));
@@ -54,4 +57,23 @@ fn a_new_directory_is_known_whole() {
     assert_eq!((n.count, n.parent(fid(3))), (1, Some(fid(2))));
     n.set(fid(2), b"x", None, true);
     assert_eq!((n.count, n.is_empty(fid(2))), (0, Some(true)));
+}
+
+#[test]
+fn what_nobody_used_lately_goes_first_and_no_more_than_that_is_kept() {
+    let (mut names, mut attrs) = (Names::within(1000), Attrs::within(500));
+    for d in 1..=100 {
+        for n in 0..20_u32 {
+            let child = fid(1000 + d * 100 + n);
+            names.set(fid(d), &n.to_le_bytes(), Some((child, FileKind::File)), false);
+            attrs.learn(&Attr { fid: child, ..attr() }, 0, Mark::NEVER);
+        }
+        names.find(fid(1), b"used all the time");
+        names.shrink();
+        attrs.shrink();
+        assert!(names.count <= 1000 && attrs.len() <= 500, "{} {}", names.count, attrs.len());
+    }
+    assert_eq!(names.find(fid(100), &3_u32.to_le_bytes()), Found::Is(fid(11_003), FileKind::File));
+    assert!(names.has(fid(1)) && attrs.get(fid(11_003)).is_some());
+    assert!(!names.has(fid(2)) && attrs.get(fid(1203)).is_none());
 }

@@ -111,11 +111,11 @@ struct Note {
 }
 
 impl Wb {
-    /// Nothing known.
-    pub(crate) fn new(trust: Trust, dom_limit: u64) -> Wb {
+    /// Nothing known; of so many inodes at most.
+    pub(crate) fn new(trust: Trust, dom_limit: u64, inodes: usize) -> Wb {
         let tree = Tree {
-            names: Names::default(),
-            attrs: Attrs::default(),
+            names: Names::within(2 * inodes),
+            attrs: Attrs::within(inodes),
             opens: Opens::default(),
             near: Near::default(),
             shared: Shared::default(),
@@ -234,7 +234,7 @@ impl Wb {
 
 impl Tree {
     fn forget_all(&mut self) {
-        self.names = Names::default();
+        self.names.clear();
         self.attrs.clear();
         self.epoch += 1;
         (self.room, self.free) = (0, 0);

@@ -11,7 +11,7 @@ fn taken(names: &mut Names, tally: &Tally) -> Vec<(u64, String)> {
 
 #[test]
 fn names_are_noted_once_and_taken_once() {
-    let (mut names, tally) = (Names::default(), Tally::default());
+    let (mut names, tally) = (Names::default(), Tally::within(1000));
     let told = Some(Told::new(Duration::from_secs(1), 7));
     assert_eq!(names.add(&tally, (1, b"a"), None), Added::New);
     assert_eq!(names.add(&tally, (1, b"a"), told), Added::Known);
@@ -32,7 +32,7 @@ fn names_are_noted_once_and_taken_once() {
 
 #[test]
 fn what_has_no_room_is_missing_until_the_next_drop() {
-    let tally = Tally::default();
+    let tally = Tally::within(1000);
     let mut names = Names::default();
     for n in 0..=MAX_LINKS {
         assert!(!tally.missing.load(SeqCst));
@@ -41,14 +41,14 @@ fn what_has_no_room_is_missing_until_the_next_drop() {
     assert_eq!(names.add(&tally, (1, b"one more"), None), Added::Missed);
     assert!(tally.begin() && !tally.begin());
     assert_eq!(taken(&mut names, &tally).len(), MAX_LINKS);
-    tally.bytes.store(MAX_BYTES - OVERHEAD, Relaxed);
+    tally.bytes.store(tally.most - OVERHEAD, Relaxed);
     names.add_absent(&tally, b"");
     assert!(!tally.begin());
     names.add_absent(&tally, b"x");
     assert!(tally.begin());
-    assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES, "what had no room takes none");
+    assert_eq!(tally.bytes.load(Relaxed), tally.most, "what had no room takes none");
     names.clear(&tally);
-    assert_eq!(tally.bytes.load(Relaxed), MAX_BYTES - OVERHEAD);
+    assert_eq!(tally.bytes.load(Relaxed), tally.most - OVERHEAD);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_place_is_taken_once_and_waited_for() {
 
 #[test]
 fn renames_are_noted_apart_only_while_names_expire() {
-    let tally = Tally::default();
+    let tally = Tally::within(1000);
     tally.moved((1, b"before"));
     assert!(tally.moved.lock().is_empty() && !tally.begin());
     (0..MAX_MOVED).for_each(|_| tally.moved((1, b"during")));

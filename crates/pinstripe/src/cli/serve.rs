@@ -7,6 +7,32 @@ use clap::Args;
 use super::{KeyArgs, Verbosity};
 use crate::label::check_fsname;
 
+/// What `-o` takes, for `--help` and the manual.
+const MOUNT_OPTIONS: &str = "\
+Like mount(8), it returns when the mount is usable and leaves a process behind; with --foreground it stays.
+
+Mount options (-o), beside those of every file system (ro, noatime, nosuid and so on):
+  allow_other            others than who mounts may use it (for root: always)
+  nonempty               mount over a directory that is not empty
+  consistency=MODE       what of other mounts' work is seen at once: posix (default),
+                         close-to-open, relaxed
+  flock, localflock      locks hold across mounts (default), or on this one only
+  nochecksums            no checksums between this mount and the disks
+  write_through          no write-behind and no caching at all
+  noforward_sync         sync(2) does not reach the file system (root's mounts: it does)
+  io_uring=auto|on|off   how requests come from the kernel
+  max_dirty_mb=N         memory for what is written and no OST has taken, MiB (64)
+  max_read_ahead_mb=N    memory for what is read ahead, MiB; 0: nothing is (64)
+  max_cached_inodes=N    inodes whose attributes and names are kept, 0.7 KiB each (200000)
+  max_rpc_kb=N           size of the largest message, KiB (4096; with `up` 1024)
+  max_rpcs_in_flight=N   of these, under way to each OST (8)
+  request_timeout=N      seconds for which a lost server is waited for (60)
+Where the machine, or the control group, has less than 2 GiB of memory, those three that take memory \
+are smaller in proportion.";
+
+/// Of `--mdt-cache-mb`.
+pub const CACHE_MB: std::ops::RangeInclusive<i64> = 16..=1 << 20;
+
 /// `pinstripe up`
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
@@ -15,7 +41,8 @@ for root /var/lib/pinstripe/NAME), where NAME is the mount point's path with '-'
 data directory brings the same files back, also after a crash.
 
 Without --detach it runs until Ctrl-C, which unmounts and stops cleanly; a second Ctrl-C does not \
-wait. Nobody but you can reach the servers unless --listen is given.")]
+wait. Nobody but you can reach the servers unless --listen is given. For mount options see \
+`pinstripe mount --help`.")]
 pub struct UpArgs {
     /// Where to mount: an empty directory (made if it is missing)
     pub mountpoint: PathBuf,
@@ -29,6 +56,9 @@ pub struct UpArgs {
     /// Object storage targets to make on first use; more than before adds some [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub osts: Option<u32>,
+    /// Memory for metadata that is not being changed, MiB [default: 256, less where memory is scarce]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(CACHE_MB))]
+    pub mdt_cache_mb: Option<u32>,
     /// Run in the background; returns when the mount is usable
     #[arg(long)]
     pub detach: bool,
@@ -78,6 +108,10 @@ pub struct ServerArgs {
     /// Directory of a metadata target; may be given several times
     #[arg(long, value_name = "DIR")]
     pub mdt: Vec<PathBuf>,
+    /// Memory of each metadata target for what is not being changed, MiB [default: 256, less where memory
+    /// is scarce]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(CACHE_MB))]
+    pub mdt_cache_mb: Option<u32>,
     /// Directory of an object storage target; may be given several times
     #[arg(long, value_name = "DIR")]
     pub ost: Vec<PathBuf>,
@@ -114,7 +148,7 @@ pub struct ServerArgs {
 /// `pinstripe mount`
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "Like mount(8), it returns when the mount is usable and leaves a process \
-    behind; with --foreground it stays.")]
+    behind; with --foreground it stays.", after_long_help = MOUNT_OPTIONS)]
 pub struct MountArgs {
     /// Address of the management service: HOST:PORT or unix:/PATH, and :/SUBDIR to mount less
     #[arg(value_name = "ADDR[:/SUBDIR]")]

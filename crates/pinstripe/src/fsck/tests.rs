@@ -37,8 +37,12 @@ impl Image {
         let dir = tempfile::tempdir().unwrap();
         let wish = Wish { name: None, mdts: Some(2), osts: Some(2) };
         let (volume, _) = Volume::prepare(dir.path(), &wish).unwrap();
-        let spec =
-            Spec { mgs: Some(volume.mgs()), mdts: volume.mdts(), osts: volume.osts(), key: None };
+        let spec = Spec {
+            mgs: Some(volume.mgs()),
+            mdts: volume.mdts(),
+            osts: volume.osts(),
+            ..Spec::default()
+        };
         let node = Arc::new(Node::open(&spec).unwrap());
         let session = connect(&node.local(), "MGS", None, Duration::ZERO).unwrap();
         let knows = Arc::downgrade(&node);

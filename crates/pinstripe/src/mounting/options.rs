@@ -6,6 +6,7 @@ use client::Atime;
 
 use crate::config::nearest;
 use crate::failure::{Failure, Outcome};
+use crate::memory::Memory;
 
 /// What `-o` came to.
 #[derive(Clone, Debug)]
@@ -49,6 +50,7 @@ const KNOWN: &[&str] = &[
     "write_through",
     "max_dirty_mb",
     "max_read_ahead_mb",
+    "max_cached_inodes",
     "max_rpcs_in_flight",
     "max_rpc_kb",
     "request_timeout",
@@ -83,7 +85,8 @@ impl Options {
         Options::over(apart, given)
     }
 
-    fn over(client: client::Options, given: &[String]) -> Outcome<Options> {
+    fn over(mut client: client::Options, given: &[String]) -> Outcome<Options> {
+        fit(&mut client, Memory::here());
         let root = rustix::process::geteuid().is_root();
         let kernel = fuse::MountOptions {
             // sync(2) reaches a FUSE mount only so, and only root can have it.
@@ -188,6 +191,9 @@ impl Options {
             }
             "max_dirty_mb" => client.max_dirty_mb = number(name, value, 1, 65_536)?,
             "max_read_ahead_mb" => client.max_read_ahead_mb = number(name, value, 0, 65_536)?,
+            "max_cached_inodes" => {
+                client.max_cached_inodes = number(name, value, 1000, 100_000_000)?;
+            }
             "max_rpcs_in_flight" => client.max_rpcs_in_flight = number(name, value, 1, 256)?,
             "max_rpc_kb" => {
                 let most = proto::MAX_BULK >> 10;
@@ -209,6 +215,15 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Where memory is scarce there is less of all that grows with what is done.
+fn fit(client: &mut client::Options, memory: Memory) {
+    let part = |usual: u32| memory.part_of(usual.into()) as u32;
+    client.max_dirty_mb = part(client.max_dirty_mb);
+    client.max_uncommitted_mb = part(client.max_uncommitted_mb);
+    client.max_read_ahead_mb = part(client.max_read_ahead_mb);
+    client.max_cached_inodes = part(client.max_cached_inodes);
 }
 
 fn valued(name: &str) -> bool {
@@ -276,6 +291,7 @@ mod tests {
             ("noatim", "did you mean noatime?"),
             ("max_dirty_mb", "max_dirty_mb=N"),
             ("max_dirty_mb=0", "1 to 65536"),
+            ("max_cached_inodes=999", "1000 to 100000000"),
             ("max_dirty_mb=x", "max_dirty_mb=x"),
             ("pauses", "pauses=N"),
             ("pauses=often", "pauses=often"),
@@ -295,6 +311,7 @@ mod tests {
             let text = match *name {
                 "io_uring" => "io_uring=auto".to_string(),
                 "consistency" => "consistency=close-to-open".to_string(),
+                "max_cached_inodes" => "max_cached_inodes=1000".to_string(),
                 name if valued(name) => format!("{name}=64"),
                 name => name.to_string(),
             };

@@ -1,0 +1,131 @@
+//! How much memory this process may use, and what of it caches get.
+//!
+//! Role: reads what the machine has and what its control groups (v1 and v2) leave to this process. Caches have their usual
+//! limits from [`ENOUGH`] on and a proportional part of them below, so that a small machine or container does not end in
+//! the kernel's killing the process. Assumptions: read once, at the start. Never does: count what is used.
+
+use std::path::Path;
+
+/// From so many bytes on nothing is less than usual.
+const ENOUGH: u64 = 2 << 30;
+/// The least part of anything, as a divisor.
+const LEAST: u64 = 16;
+
+/// What there is for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    bytes: u64,
+}
+
+impl Memory {
+    /// Of this process. Where nothing can be read there is enough.
+    pub fn here() -> Memory {
+        Memory::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Memory {
+        let machine = std::fs::read_to_string(root.join("proc/meminfo")).ok();
+        let machine = machine.and_then(|text| total(&text));
+        let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        let limits = groups.lines().flat_map(|line| limits(root, line));
+        Memory { bytes: limits.chain(machine).min().unwrap_or(u64::MAX) }
+    }
+
+    /// What of a cache's usual size is its size here.
+    pub fn part_of(self, usual: u64) -> u64 {
+        if self.bytes >= ENOUGH {
+            return usual;
+        }
+        let part = u128::from(usual) * u128::from(self.bytes) / u128::from(ENOUGH);
+        u64::try_from(part).unwrap_or(usual).max(usual / LEAST)
+    }
+}
+
+/// `MemTotal` of proc_meminfo(5), bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The limits of a line of cgroups(7): of the group and of all above it, each of which counts. A container may see the
+/// names of groups that are not below its root: what is not there is passed over.
+fn limits(root: &Path, line: &str) -> Vec<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
+    let (top, files): (_, &[&str]) = match controllers {
+        "" => ("sys/fs/cgroup", &["memory.max", "memory.high"]),
+        names if names.split(',').any(|n| n == "memory") => {
+            ("sys/fs/cgroup/memory", &["memory.limit_in_bytes"])
+        }
+        _ => return Vec::new(),
+    };
+    let group = Path::new(path.trim_start_matches('/'));
+    let groups = group.ancestors().map(|g| root.join(top).join(g));
+    let files = groups.flat_map(|g| files.iter().map(move |f| g.join(f)));
+    // "max" is no number, and no limit.
+    files.filter_map(|f| std::fs::read_to_string(f).ok()?.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What is found below files of these contents.
+    fn found(files: &[(&str, &str)]) -> u64 {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        Memory::below(root.path()).bytes
+    }
+
+    const MACHINE: (&str, &str) =
+        ("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:         1000 kB\n");
+
+    #[test]
+    fn the_least_of_all_limits_counts() {
+        assert_eq!(found(&[MACHINE]), 8192 * MIB);
+        let v2 = ("proc/self/cgroup", "0::/a/b\n");
+        let unlimited = ("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(found(&[MACHINE, v2, unlimited]), 8192 * MIB);
+        let above = ("sys/fs/cgroup/a/memory.max", "536870912\n");
+        assert_eq!(found(&[MACHINE, v2, unlimited, above]), 512 * MIB);
+        let high = ("sys/fs/cgroup/a/b/memory.high", "268435456\n");
+        assert_eq!(found(&[MACHINE, v2, unlimited, above, high]), 256 * MIB);
+    }
+
+    #[test]
+    fn groups_of_the_first_kind_count_and_those_a_container_does_not_see() {
+        let v1 = ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/0123\n0::/\n");
+        let none = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(found(&[MACHINE, v1, none]), 8192 * MIB);
+        let own = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
+        assert_eq!(found(&[MACHINE, v1, own]), 1024 * MIB);
+        let cpu = ("sys/fs/cgroup/cpu,cpuacct/x/memory.max", "1\n");
+        assert_eq!(found(&[MACHINE, v1, own, cpu]), 1024 * MIB);
+    }
+
+    #[test]
+    fn nonsense_is_no_limit() {
+        for text in ["", "MemTotal:\n", "MemTotal: x kB\n", "MemTotal: 99999999999999999999 kB\n"] {
+            assert_eq!(
+                found(&[("proc/meminfo", text), ("proc/self/cgroup", "::\n:\nx\n")]),
+                u64::MAX
+            );
+        }
+    }
+
+    #[test]
+    fn little_memory_makes_small_caches() {
+        let part = |bytes| Memory { bytes }.part_of(256 * MIB);
+        assert_eq!(part(u64::MAX), 256 * MIB);
+        assert_eq!(part(ENOUGH), 256 * MIB);
+        assert_eq!(part(512 * MIB), 64 * MIB);
+        assert_eq!(part(0), 16 * MIB);
+        assert!(Memory { bytes: ENOUGH - 1 }.part_of(u64::MAX) > u64::MAX / 4 * 3, "no overflow");
+    }
+}
