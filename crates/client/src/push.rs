@@ -19,7 +19,7 @@ use crate::ranges::Buf;
 
 /// Small bytes of a file that wait for neighbours before they are sent as they are.
 pub(crate) const GATHER_BYTES: u64 = 16 << 20;
-/// Chunks of a file in which small bytes wait for neighbours.
+/// Chunks of a file in which small bytes wait for neighbours; where less than 64 MiB may be dirty at all, three quarters of that.
 pub(crate) const GATHER_CHUNKS: usize = 48;
 /// Rounds of a drain before writers are held up.
 const DRAIN_ROUNDS: u32 = 2;
@@ -41,6 +41,11 @@ pub(crate) fn push_at(layout: &Layout, max_rpc: u64) -> u64 {
 }
 
 impl Core {
+    /// Each takes memory for all of it, whatever it holds.
+    fn gather_chunks(&self) -> usize {
+        GATHER_CHUNKS.min(self.options.max_dirty_mb as usize * 3 / 4).max(1)
+    }
+
     fn max_rpc(&self) -> u64 {
         u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK))
     }
@@ -50,7 +55,7 @@ impl Core {
         let Place::Striped(layout) = &st.place else { return };
         let enough = st.dirty.ripe() >= push_at(layout, self.max_rpc());
         let scattered = st.dirty.bytes() - st.dirty.ripe() >= GATHER_BYTES
-            || st.dirty.slabs() >= GATHER_CHUNKS
+            || st.dirty.slabs() >= self.gather_chunks()
             || (!st.dirty.is_empty() && self.budget.tight(st.lane()).0);
         st.push_all |= scattered;
         if enough || scattered {

@@ -81,6 +81,7 @@ pub(crate) struct Ring {
     cpus: Cpus,
     queues: Box<[Queue]>,
     per_queue: usize,
+    most: usize,
     payload_len: usize,
     /// Every entry there is, by its id. They go when the kernel has let go of all.
     entries: Mutex<Vec<Arc<Entry>>>,
@@ -136,7 +137,12 @@ impl Ring {
         Port::new(-1, 1, 2).map(drop)
     }
 
-    pub(crate) fn new(channel: &Arc<Channel>, payload_len: usize) -> io::Result<Arc<Ring>> {
+    /// A ring of so many entries at most, for messages of so many bytes.
+    pub(crate) fn new(
+        channel: &Arc<Channel>,
+        payload_len: usize,
+        most: usize,
+    ) -> io::Result<Arc<Ring>> {
         let cpus = Cpus::read()?;
         let queues: Box<[Queue]> = (0..cpus.possible()).map(|_| Queue::default()).collect();
         // On one CPU the caller can be nowhere else.
@@ -146,8 +152,9 @@ impl Ring {
             hub: Arc::new(Hub::new(channel.shared.clone())?),
             channel: channel.clone(),
             cpus,
-            queues,
             per_queue,
+            most: most.clamp(per_queue * queues.len(), RING_ENTRIES_MAX),
+            queues,
             payload_len,
             entries: Mutex::default(),
             threads: Mutex::default(),
@@ -170,7 +177,7 @@ impl Ring {
 
     fn new_entry(&self, queue: usize) -> io::Result<Arc<Entry>> {
         let mut entries = self.entries.lock();
-        if entries.len() >= RING_ENTRIES_MAX {
+        if entries.len() >= self.most {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let entry = Arc::new(Entry::new(entries.len(), queue, self.payload_len, &self.hub)?);

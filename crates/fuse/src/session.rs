@@ -9,7 +9,7 @@ use crate::interrupt::Interrupts;
 use crate::mount::{Mount, MountError, Mounted};
 use crate::notify::Notifier;
 use crate::parse;
-use crate::ring::Ring;
+use crate::ring::{RING_ENTRIES_MAX, Ring};
 use crate::transport::{IoUring, RING_PARAMETER};
 use crate::types::Errno;
 use crate::worker::Crew;
@@ -37,6 +37,9 @@ pub struct Config {
     pub min_threads: usize,
     /// Most threads, and so most handlers at a time. More than `min_threads` are only started when requests wait.
     pub max_threads: usize,
+    /// Where io_uring is used: entries, and so threads, of all CPUs together, [`RING_ENTRIES_MAX`] at most. Each CPU has those it
+    /// begins with.
+    pub max_ring_entries: usize,
     /// Threads kept without work; further ones end.
     pub max_idle_threads: usize,
 }
@@ -55,6 +58,7 @@ impl Default for Config {
             time_gran: 1,
             min_threads: 2,
             max_threads: 16,
+            max_ring_entries: RING_ENTRIES_MAX,
             max_idle_threads: 10,
         }
     }
@@ -103,7 +107,8 @@ impl Session {
         }
         tracing::debug!(?info, "fuse session");
         let over_ring = info.granted & caps::OVER_IO_URING != 0;
-        let ring = over_ring.then(|| Ring::new(&channel, info.max_write.max(8192) as usize));
+        let payload = info.max_write.max(8192) as usize;
+        let ring = over_ring.then(|| Ring::new(&channel, payload, config.max_ring_entries));
         Ok(Session { crew: Crew::new(fs, channel, config, info, ring.transpose()?, wish), mount })
     }
 

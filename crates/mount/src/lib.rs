@@ -43,7 +43,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{Client, Listener};
-use fuse::{Config, Handle, Mount, MountError, MountOptions, Running, Session, caps};
+use fuse::{
+    Config, Handle, Mount, MountError, MountOptions, RING_ENTRIES_MAX, Running, Session, caps,
+};
 
 use caches::Caches;
 pub use consistency::{Consistency, UnknownConsistency};
@@ -76,6 +78,8 @@ pub struct MountConfig {
     pub local_locks: bool,
     /// What of other mounts' work is seen at once.
     pub consistency: Consistency,
+    /// Threads that serve requests, where there are to be fewer than usual at most.
+    pub max_threads: Option<usize>,
 }
 
 /// Why a mount failed.
@@ -126,13 +130,15 @@ pub fn mount(client: &Client, mountpoint: &Path, config: MountConfig) -> Result<
     });
     // What is not wanted the kernel does by itself.
     let local = if config.local_locks { caps::POSIX_LOCKS | caps::FLOCK_LOCKS } else { 0 };
+    let most = |usual: usize| config.max_threads.map_or(usual, |most| most.min(usual));
     let config = Config {
         wanted: (caps::DEFAULT | caps::POSIX_ACL | caps::EXPORT_SUPPORT) & !local,
         max_write: MAX_WRITE,
         max_readahead: if client.reads_ahead() { READ_AHEAD_BESIDE } else { READ_AHEAD },
         max_background: MAX_BACKGROUND,
         congestion_threshold: MAX_BACKGROUND / 4 * 3,
-        max_threads: MAX_THREADS,
+        max_threads: most(MAX_THREADS),
+        max_ring_entries: most(RING_ENTRIES_MAX),
         max_idle_threads: MAX_IDLE_THREADS,
         ..Config::default()
     };

@@ -3,6 +3,16 @@
 //! Role: keeps a number of things, and tells which of them nobody needed for a while. Never does: keep more than it was
 //! made for (invariant 8); know the time.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What of its limit each kind keeps in this process, in hundredths.
+static PERCENT: AtomicUsize = AtomicUsize::new(100);
+
+/// From now on each kind keeps so many hundredths of what it was made for, at most all: where memory is scarce.
+pub fn keep_percent(percent: usize) {
+    PERCENT.store(percent.min(100), Relaxed);
+}
+
 /// Things of one kind that are not in use.
 pub struct Idle<T> {
     things: Vec<T>,
@@ -27,7 +37,7 @@ impl<T> Idle<T> {
     /// Keeps one, unless there are enough: then it comes back.
     #[must_use = "it is freed when dropped, best without a lock"]
     pub fn keep(&mut self, thing: T) -> Option<T> {
-        if self.things.len() >= self.most {
+        if self.things.len() >= self.most * PERCENT.load(Relaxed) / 100 {
             return Some(thing);
         }
         self.things.push(thing);

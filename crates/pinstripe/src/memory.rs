@@ -7,7 +7,11 @@
 use std::path::Path;
 
 /// From so many bytes on nothing is less than usual.
-const ENOUGH: u64 = 2 << 30;
+const ENOUGH: u64 = 4 << 30;
+/// What there must be for each thread of a mount, which takes half a MiB of it.
+const FOR_THREAD: u64 = 8 << 20;
+/// So many there are with whatever memory.
+const FEWEST: usize = 32;
 /// The least part of anything, as a divisor.
 const LEAST: u64 = 16;
 
@@ -29,6 +33,17 @@ impl Memory {
         let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let limits = groups.lines().flat_map(|line| limits(root, line));
         Memory { bytes: limits.chain(machine).min().unwrap_or(u64::MAX) }
+    }
+
+    /// How many threads there may be that wait for servers; None: as many as usual.
+    pub fn threads(self) -> Option<usize> {
+        let fit = usize::try_from(self.bytes / FOR_THREAD).unwrap_or(usize::MAX);
+        (self.bytes < ENOUGH).then_some(fit.max(FEWEST))
+    }
+
+    /// Buffers that are kept to be used again are as many as there is memory for.
+    pub fn bound_idle(self) {
+        net::idle::keep_percent(self.part_of(100) as usize);
     }
 
     /// What of a cache's usual size is its size here.
@@ -124,8 +139,10 @@ mod tests {
         let part = |bytes| Memory { bytes }.part_of(256 * MIB);
         assert_eq!(part(u64::MAX), 256 * MIB);
         assert_eq!(part(ENOUGH), 256 * MIB);
-        assert_eq!(part(512 * MIB), 64 * MIB);
+        assert_eq!(part(512 * MIB), 32 * MIB);
         assert_eq!(part(0), 16 * MIB);
+        let threads = |bytes| Memory { bytes }.threads();
+        assert_eq!((threads(ENOUGH), threads(512 * MIB), threads(0)), (None, Some(64), Some(32)));
         assert!(Memory { bytes: ENOUGH - 1 }.part_of(u64::MAX) > u64::MAX / 4 * 3, "no overflow");
     }
 }

@@ -12,6 +12,7 @@ use crate::cli::{Common, MountArgs};
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::{Failure, Outcome};
+use crate::memory::Memory;
 use crate::mgs;
 use crate::mounting::{self, Mounting, Wanted};
 use crate::places::{self, Env};
@@ -108,6 +109,7 @@ impl Setup {
 
     fn run(&self, common: &Common) -> Outcome<()> {
         let stops = Stops::listen()?;
+        Memory::here().bound_idle();
         self.refuse_running()?;
         // Asked first with a clear answer: a wrong address or key is the usual mistake.
         let waiting = (!common.daemon_child).then(|| self.tell_later()).transpose()?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
 use crate::label::uuid_text;
+use crate::memory::Memory;
 use crate::mgs::Mgs;
 use crate::targets::{Role, Target};
 
@@ -48,6 +49,7 @@ pub struct Node {
 impl Node {
     /// Opens everything; targets become reachable with [`Node::listen`].
     pub fn open(spec: &Spec) -> Outcome<Node> {
+        Memory::here().bound_idle();
         let mgs = spec.mgs.as_deref().map(|dir| Mgs::open(dir, spec.key.clone())).transpose()?;
         let options = ServerOptions { key: spec.key.clone(), ..ServerOptions::default() };
         let server = Server::new(options);

@@ -27,7 +27,7 @@ Mount options (-o), beside those of every file system (ro, noatime, nosuid and s
   max_rpc_kb=N           size of the largest message, KiB (4096; with `up` 1024)
   max_rpcs_in_flight=N   of these, under way to each OST (8)
   request_timeout=N      seconds for which a lost server is waited for (60)
-Where the machine, or the control group, has less than 2 GiB of memory, those three that take memory \
+Where the machine, or the control group, has less than 4 GiB of memory, those three that take memory \
 are smaller in proportion.";
 
 /// Of `--mdt-cache-mb`.

@@ -16,6 +16,7 @@ pub use options::Options;
 
 use crate::failure::{Doing, Failure, Outcome};
 use crate::host::describe;
+use crate::memory::Memory;
 use crate::signals::{Stop, Stops};
 
 /// How often a mount in use is tried again.
@@ -65,6 +66,7 @@ pub fn start(wanted: Wanted<'_>) -> Outcome<Mounting> {
         kernel: wanted.options.kernel.clone(),
         local_locks: wanted.options.local_locks,
         consistency: wanted.options.consistency,
+        max_threads: Memory::here().threads(),
     };
     match mount::mount(&client, wanted.mountpoint, config) {
         Ok(mounted) => {
