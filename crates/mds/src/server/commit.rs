@@ -6,10 +6,13 @@
 //! that follow it. Limits (invariant 8): [`MAX_DIRTY_RECORDS`] and [`MAX_DIRTY_BYTES`] hold
 //! requests back while the store is behind. Never does: I/O, waiting.
 
+use std::time::Instant;
+
 use proto::Errno;
 use proto::mds::{Op, Res};
 use store::{StoreError, Write};
 
+use super::pace::Of;
 use super::state::State;
 use super::task::Task;
 use crate::keys;
@@ -135,6 +138,7 @@ impl State {
         let transnos = (self.cut_upto, self.transno);
         self.cut_upto = self.transno;
         let group = Group { number, transnos, writes };
+        self.pace.waits(Of::Commit, Instant::now());
         self.flights.push_back(Flight { group: group.clone(), refused: false });
         self.out.groups.push(group);
     }
@@ -162,6 +166,7 @@ impl State {
             return self.stop();
         }
         let Some(flight) = self.flights.pop_front() else { return };
+        self.pace.came(Of::Commit, !self.flights.is_empty(), Instant::now());
         if std::mem::take(&mut self.no_room) {
             tracing::info!("the store has room again");
         }

@@ -9,6 +9,7 @@ mod exec;
 mod fence;
 mod loader;
 mod open;
+mod pace;
 mod poll;
 mod recall;
 mod row;
@@ -36,6 +37,7 @@ use crate::label::{self, LabelError, MdtLabel};
 use crate::options::MdtOptions;
 use exec::{Chore, Exec, Work};
 use fence::Fencer;
+use pace::Pace;
 use poll::{Addresses, Poller};
 
 /// How often the store is asked for its space.
@@ -96,6 +98,7 @@ pub struct Mdt {
     epoch: u32,
     exec: Arc<Exec>,
     store: Arc<dyn Store>,
+    pace: Arc<Pace>,
     addresses: Arc<Mutex<Addresses>>,
     stop: Arc<AtomicBool>,
     backlog: Arc<AtomicUsize>,
@@ -139,6 +142,7 @@ impl Mdt {
     ) -> Result<Arc<Mdt>, MdtError> {
         let start = open::state(&label, &store, &options, path)?;
         let table = Arc::clone(&start.state.ns.osts);
+        let pace = Arc::clone(&start.state.pace);
         let exec = Exec::new(start.state, Arc::clone(&store));
         let name = proto::mgs::target_name(proto::mgs::KIND_MDT, label.index);
         let poller = Poller::new(Arc::clone(&exec), table, label.fs, name, options.poll_interval);
@@ -151,6 +155,7 @@ impl Mdt {
             label,
             exec,
             store,
+            pace,
         };
         mdt.start(poller, &options, start.orphans)?;
         for g in start.garbage {

@@ -1,6 +1,7 @@
 //! The target as a service of `net`: sessions come and go, compounds arrive.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use net::{Closed, Request, Responder, Response, Service, SessionRef};
 use proto::frame::F_RESENT;
@@ -88,6 +89,10 @@ impl Service for Mdt {
             reply,
         };
         self.exec.submit(Work::Request(Box::new(task), h.last_committed.get()));
+    }
+
+    fn behind_until(&self) -> Option<Instant> {
+        self.pace.behind_until(Instant::now())
     }
 
     fn closed(&self, session: &SessionRef, why: Closed) {

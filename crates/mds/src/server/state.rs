@@ -5,6 +5,7 @@
 //! answers are collected and sent by the executor once it has let go of the lock.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use net::{Responder, Response, SessionRef};
 use proto::mds::{CompoundReply, LeaseRecall, Op, Res};
@@ -13,6 +14,7 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::commit::{Flight, Group};
 use super::fence::Fencing;
+use super::pace::Pace;
 use super::recall::{Halt, Leases};
 use super::sole::Sole;
 use super::task::{Parked, Task};
@@ -120,6 +122,8 @@ pub struct State {
     pub failed: bool,
     /// The target is being closed: requests are refused.
     pub closing: bool,
+    /// Whether it keeps its clients waiting.
+    pub pace: Arc<Pace>,
     /// For the executor.
     pub out: Outbox,
     pub(super) options: MdtOptions,
@@ -154,6 +158,7 @@ impl State {
             committed: last,
             failed: false,
             closing: false,
+            pace: Arc::new(Pace::new()),
             out: Outbox::default(),
             options,
             flights: VecDeque::new(),

@@ -2,10 +2,13 @@
 //!
 //! Never does: I/O, waiting of its own.
 
+use std::time::Instant;
+
 use proto::mds::Res;
 use proto::{Errno, Fid};
 
 use super::loader::{LoadError, Loaded};
+use super::pace::Of;
 use super::state::State;
 use super::task::{Parked, Task};
 use crate::txn::{Need, Stop};
@@ -70,6 +73,7 @@ impl State {
             return waiting.push(parked);
         }
         let load = self.ns.cache.begin_load();
+        self.pace.waits(Of::Load, Instant::now());
         self.out.needs.push(need.clone());
         self.parked.insert(need, (load, vec![parked]));
     }
@@ -77,6 +81,7 @@ impl State {
     /// A reader is back: what waited runs again.
     pub fn loaded(&mut self, need: Need, result: Result<Loaded, LoadError>) {
         let Some((load, waiting)) = self.parked.remove(&need) else { return };
+        self.pace.came(Of::Load, !self.parked.is_empty(), Instant::now());
         let failed = result.is_err();
         let mut links = None;
         match result {

@@ -2,6 +2,7 @@
 
 use crate::{Request, Responder, SessionRef};
 use proto::mgs::Hello;
+use std::time::Instant;
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub trait Service: Send + Sync + 'static {
     /// one session arrive in the order sent (several threads of an in-process client may call this
     /// at once).
     fn request(&self, session: &SessionRef, request: Request, reply: Responder);
+    /// Until when it kept its clients waiting itself, for its disk, so that they could not answer call-backs: of the time they
+    /// have for these what was before does not count. Must be quick.
+    fn behind_until(&self) -> Option<Instant> {
+        None
+    }
     /// The session is over; called once, after `open` succeeded for it.
     fn closed(&self, session: &SessionRef, why: Closed);
 }

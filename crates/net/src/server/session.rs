@@ -407,6 +407,7 @@ impl SessionInner {
     /// Ends what is over; returns when to look next.
     pub(crate) fn tick(&self, now: Instant, grace: Duration) -> Option<Instant> {
         let mut late = Vec::new();
+        let behind = self.service.behind_until();
         let (lost, next) = {
             let mut state = self.state.lock();
             if state.over {
@@ -418,7 +419,10 @@ impl SessionInner {
             };
             let callbacks = state.callbacks.iter_mut();
             let due: Vec<u64> = callbacks
-                .filter_map(|(xid, c)| is_over(&mut c.look, c.deadline, c.timeout).then_some(*xid))
+                .filter_map(|(xid, c)| {
+                    let deadline = behind.map_or(c.deadline, |b| c.deadline.max(b + c.timeout));
+                    is_over(&mut c.look, deadline, c.timeout).then_some(*xid)
+                })
                 .collect();
             let away_since = state.away_since;
             let lost =
