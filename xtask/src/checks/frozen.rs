@@ -1,5 +1,5 @@
-//! A disk that stands still under an OST whose process goes on to answer: nobody is evicted for it, who writes to other
-//! OSTs goes on, and when the disk works again so do all, with all that was written.
+//! A disk that stands still under an OST or the MDT, whose process goes on to answer: nobody is evicted for it, who writes to
+//! other OSTs goes on, and when the disk works again so do all, with all that was written.
 
 use super::full;
 use super::kill_servers::{DEAD, MUCH};
@@ -8,14 +8,15 @@ use crate::fs::{same, until};
 use crate::holder::Holder;
 use crate::plan::Check;
 use crate::servers::{Cluster, Transport};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 pub const CHECK: Check = Check {
     name: "frozen",
-    about: "a disk stands still under an OST: nobody is evicted, others go on, nothing is lost",
+    about: "a disk stands still under a target: nobody is evicted, others go on, nothing is lost",
     needs: full::NEEDS,
     limit: 300,
     weight: 1,
@@ -26,16 +27,29 @@ pub const CHECK: Check = Check {
 /// Writers of so much to the OST whose disk stands still.
 const WRITERS: usize = 4;
 
+/// More directories than an MDT takes, and a client keeps, while nothing of them can be made durable.
+const MANY: usize = 20_000;
+
 fn run(cx: &Cx) -> Result<()> {
     let disk = full::disk(cx)?;
-    std::fs::create_dir(disk.join("ost0"))?;
-    symlink(disk.join("ost0"), cx.dir("cluster")?.join("ost0"))?;
-    let mut cluster = Cluster::new(cx, "cluster", Transport::Tcp, 2)?;
+    let mut cluster = on(cx, &disk, "cluster", "ost0")?;
     cx.case("a disk that stands still costs nobody what he wrote", || {
         stands_still(cx, &mut cluster, &disk)
     });
     cx.case("stop and fsck", || cluster.stop_and_check());
+    let mut cluster = on(cx, &disk, "names", "mdt0")?;
+    cx.case("a disk of the MDT that stands still costs nobody what he made", || {
+        names_stand_still(cx, &mut cluster, &disk)
+    });
+    cx.case("stop and fsck of that", || cluster.stop_and_check());
     Ok(())
+}
+
+/// A cluster one of whose targets lies on this disk.
+fn on(cx: &Cx, disk: &Path, name: &str, target: &str) -> Result<Cluster> {
+    std::fs::create_dir(disk.join(target))?;
+    symlink(disk.join(target), cx.dir(name)?.join(target))?;
+    Cluster::new(cx, name, Transport::Tcp, 2)
 }
 
 /// A file system that stores nothing until this is dropped.
@@ -108,4 +122,63 @@ fn stands_still(cx: &Cx, cluster: &mut Cluster, disk: &Path) -> Result<()> {
     }
     drop((synced, asker, other, writers));
     mounts.iter().try_for_each(|mnt| cluster.unmount(mnt))
+}
+
+/// Before it gives a directory back, who made names in it tells the MDT of them, which cannot take any more.
+fn names_stand_still(cx: &Cx, cluster: &mut Cluster, disk: &Path) -> Result<()> {
+    let [works, asks] = [cluster.mount("works")?, cluster.mount("asks")?];
+    let (dir, seen) = (works.join("made"), asks.join("made"));
+    std::fs::create_dir(&dir)?;
+    let mut written = Holder::create(&works.join("written"))?;
+    written.does("put 0 3000 1")?;
+    let made = AtomicUsize::new(0);
+    std::thread::scope(|scope| -> Result<()> {
+        let frozen = Frozen::new(cx, disk)?;
+        let maker = scope.spawn(|| {
+            (0..MANY).try_for_each(|n| {
+                std::fs::create_dir(dir.join(n.to_string()))?;
+                made.fetch_add(1, Relaxed);
+                std::io::Result::Ok(())
+            })
+        });
+        let stuck = stands(&made)?;
+        let begun = Instant::now();
+        let lists = scope.spawn(|| count(&seen));
+        until("a client counts as dead", || begun.elapsed() > DEAD)?;
+        let busy = !maker.is_finished() && !lists.is_finished();
+        drop(frozen);
+        ensure!(busy, "somebody did not wait for the disk");
+        let joined = |what: &'static str| move |_| anyhow!("{what} panicked");
+        maker.join().map_err(joined("who makes names"))?.context("who makes names")?;
+        let listed = lists.join().map_err(joined("who lists"))?.context("who lists")?;
+        ensure!(listed >= stuck, "{listed} names were listed of {stuck} that had been made");
+        Ok(())
+    })?;
+    written.does("fsync").context("a file that was written before")?;
+    for mnt in [&works, &asks] {
+        let names = count(&mnt.join("made"))?;
+        ensure!(names == MANY, "{names} names");
+        same("what was written", &std::fs::read(mnt.join("written"))?, &[1; 3000])?;
+    }
+    drop(written);
+    cluster.unmount(&asks)?;
+    cluster.unmount(&works)
+}
+
+/// Waits until a number has not changed for a second.
+fn stands(number: &AtomicUsize) -> Result<usize> {
+    let mut seen = (0, Instant::now());
+    until("no name is made any more", || {
+        let now = number.load(Relaxed);
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        }
+        now > 0 && seen.1.elapsed() > Duration::from_secs(1)
+    })?;
+    Ok(seen.0)
+}
+
+/// How many names a listing has.
+fn count(dir: &Path) -> std::io::Result<usize> {
+    std::fs::read_dir(dir)?.try_fold(0, |n, entry| entry.map(|_| n + 1))
 }
