@@ -3,9 +3,10 @@
 //! Role: nothing that rests on them is believed from when this begins, and what was done under them goes to the servers
 //! before they are given back. That is the work of the thread that hears of call-backs, but for files whose bytes may be
 //! on their way to or from OSTs: each OST has a thread of its own for these while there are any, so that one that is slow or
-//! lost keeps only what lies there. What takes longer than [`PATIENCE`] is put off ([`Op::PutOff`]): the MDT has the rest
-//! at once, and calls back other leases meanwhile. Limits: a thread for each OST, and one for files that lie on several; what
-//! waits for them is bounded by what an MDT has under way. Never does: give back what the servers were not told of while
+//! lost keeps only what has something to ask of it; files that ask nothing have a thread, too. What takes longer than
+//! [`PATIENCE`] is put off ([`Op::PutOff`]): the MDT has the rest at once, and calls back other leases meanwhile. Limits: a
+//! thread for each OST, one for files that lie on several, and one for those that ask none; what waits for them is bounded
+//! by what an MDT has under way. Never does: give back what the servers were not told of while
 //! they answer.
 
 use std::sync::Arc;
@@ -204,7 +205,7 @@ impl Core {
             if owned {
                 self.leases.let_go(lease.fid);
             }
-            let group = match self.lane_to_wait_for(&inode) {
+            let group = match self.lane_to_wait_for(&inode, owned) {
                 Some(lane) => groups.entry(lane).or_default(),
                 None => &mut rest,
             };
@@ -233,14 +234,14 @@ impl Core {
             }
         }
         for inode in recall.glimpse.0.iter().filter_map(|fid| self.registry.find(*fid)) {
-            match self.lane_to_wait_for(&inode) {
+            match self.lane_to_wait_for(&inode, false) {
                 Some(lane) => groups.entry(lane).or_default().shown.push(inode),
                 None => rest.shown.push(inode),
             }
         }
         for fid in &recall.written.0 {
             let inode = self.registry.find(*fid);
-            match inode.and_then(|inode| self.lane_to_wait_for(&inode)) {
+            match inode.and_then(|inode| self.lane_to_wait_for(&inode, false)) {
                 Some(lane) => groups.entry(lane).or_default().written.push(*fid),
                 None => rest.written.push(*fid),
             }
@@ -255,16 +256,23 @@ impl Core {
     }
 
     /// Of a file whose bytes may be on their way to or from OSTs: where to. It is not given back before that is over.
-    fn lane_to_wait_for(&self, inode: &Inode) -> Option<Lane> {
+    fn lane_to_wait_for(&self, inode: &Inode, owned: bool) -> Option<Lane> {
         // Somebody reads or writes it, or moves it to OSTs. If not, its state shows all that was done while it was
-        // believed to be owned: what asks nothing of OSTs is not kept by one that hangs.
+        // believed to be owned: what asks nothing of OSTs is not kept by one that hangs. Whoever begins just now may
+        // ask, and keep it nevertheless; so that is a thread's work, too.
         let busy = inode.io.try_write().is_none();
         let (lane, asks) = {
             let st = inode.st.lock();
             (Lane::of(&st.place), st.asks_osts())
         };
         match lane {
-            Some(lane) if lane != Lane::Mdt => (asks || busy).then_some(lane),
+            Some(lane) if lane != Lane::Mdt => {
+                if asks || busy {
+                    Some(lane)
+                } else {
+                    owned.then_some(Lane::Mdt)
+                }
+            }
             _ => busy.then_some(Lane::Many),
         }
     }
