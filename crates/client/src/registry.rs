@@ -252,7 +252,10 @@ mod tests {
     /// How many stay of more than that.
     fn bound(inodes: usize) -> usize {
         let registry = Registry::within(inodes);
-        let limit = registry.idle.lock().limits.full + registry.idle.lock().limits.bare;
+        let limit = {
+            let idle = registry.idle.lock();
+            idle.limits.full + idle.limits.bare
+        };
         let rest = |n: usize| {
             let fid = Fid { seq: 7, oid: n as u32, ver: 0 };
             let inode = registry.get(&Attr { fid, ..attr() });
