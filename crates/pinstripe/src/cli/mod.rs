@@ -11,7 +11,7 @@ mod lfs;
 mod serve;
 
 pub use lfs::{DfArgs, Fid2PathArgs, GetstripeArgs, LfsCommand, Path2FidArgs, SetstripeArgs};
-pub use serve::{CACHE_MB, DownArgs, FormatArgs, MountArgs, ServerArgs, UpArgs};
+pub use serve::{CACHE_MB, DownArgs, FormatArgs, MOUNT_OPTIONS, MountArgs, ServerArgs, UpArgs};
 
 use crate::logging::LogFilter;
 

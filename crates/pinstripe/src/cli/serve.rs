@@ -8,7 +8,7 @@ use super::{KeyArgs, Verbosity};
 use crate::label::check_fsname;
 
 /// What `-o` takes, for `--help` and the manual.
-const MOUNT_OPTIONS: &str = "\
+pub const MOUNT_OPTIONS: &str = "\
 Like mount(8), it returns when the mount is usable and leaves a process behind; with --foreground it stays.
 
 Mount options (-o), beside those of every file system (ro, noatime, nosuid and so on):

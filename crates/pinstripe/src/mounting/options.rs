@@ -306,6 +306,38 @@ mod tests {
     }
 
     #[test]
+    fn the_help_tells_of_every_option_of_our_own() {
+        // Of all file systems, and one for tests.
+        const OTHERS: &[&str] = &[
+            "ro",
+            "rw",
+            "suid",
+            "nosuid",
+            "dev",
+            "nodev",
+            "exec",
+            "noexec",
+            "sync",
+            "async",
+            "dirsync",
+            "atime",
+            "noatime",
+            "relatime",
+            "strictatime",
+            "default_permissions",
+            "defaults",
+            "pauses",
+        ];
+        // What switches one of these back on.
+        const DEFAULTS: &[&str] = &["checksums", "forward_sync"];
+        let text = crate::cli::MOUNT_OPTIONS;
+        let told: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        for name in KNOWN.iter().filter(|n| !OTHERS.contains(n) && !DEFAULTS.contains(n)) {
+            assert!(told.contains(name), "{name}");
+        }
+    }
+
+    #[test]
     fn every_known_option_is_understood() {
         for name in KNOWN {
             let text = match *name {
