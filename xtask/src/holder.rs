@@ -11,7 +11,7 @@ use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// Bound on waiting for an answer, above all time-outs of a client; its length proves nothing.
@@ -109,13 +109,9 @@ impl Holder {
         Ok(writeln!(input, "{line}")?)
     }
 
-    /// Whether it has not answered yet.
-    pub fn is_busy(&self) -> Result<bool> {
-        match self.answers.try_recv() {
-            Err(TryRecvError::Empty) => Ok(true),
-            Err(TryRecvError::Disconnected) => bail!("the holder of a file ended"),
-            Ok(answer) => bail!("the holder of a file answered already: {answer}"),
-        }
+    /// That it has not answered yet.
+    pub fn is_busy(&self) -> Result<()> {
+        self.stays_busy(Duration::ZERO)
     }
 
     /// That it does not answer for so long; what it answers ends the waiting.

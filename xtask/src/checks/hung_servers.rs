@@ -76,7 +76,7 @@ pub fn beside(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
             other.does(&format!("cat 1/f{length}-{n}"))?;
         }
         for asker in askers.iter_mut() {
-            ensure!(asker.is_busy()?, "what the OST is to take was not waited for");
+            asker.is_busy().context("what the OST is to take was not waited for")?;
         }
         Ok(())
     });

@@ -54,7 +54,8 @@ fn hold(cx: &Cx) -> Result<()> {
     std::fs::write(cx.scratch().join("ready"), "")?;
     loop {
         std::thread::sleep(LOOK);
-        ensure!(!holder.is_busy()? || mnt.join("file").exists(), "the mount is gone");
+        holder.is_busy()?;
+        ensure!(mnt.join("file").exists(), "the mount is gone");
     }
 }
 

@@ -217,7 +217,7 @@ fn waiting(cluster: &mut Cluster, mnt: &Path) -> Result<()> {
     rustix::fs::statvfs(mnt)?;
     std::fs::create_dir(mnt.join("meanwhile"))?;
     std::fs::write(mnt.join("meanwhile/small"), "small")?;
-    ensure!(writer.is_busy()?, "the others were served only when the writer had ended");
+    writer.is_busy().context("the others were served only when the writer had ended")?;
     for at in osts {
         cluster.start(at)?;
     }
@@ -268,14 +268,17 @@ fn awaited(cluster: &mut Cluster) -> Result<()> {
     let askers = names.map(|_| Holder::create(&asks.join("asker")));
     let mut askers = askers.into_iter().collect::<Result<Vec<_>>>()?;
     without(cluster, &["ost0", "ost1"], || {
-        holders[1].does("write 0 300000 2")?;
-        holders[0].tell("put 0 300000 2")?;
+        for holder in &mut holders[..2] {
+            holder.does("write 0 300000 2")?;
+        }
+        holders[0].tell("fsync")?;
         holders[2].tell("read 0 300000")?;
         for (asker, name) in askers.iter_mut().zip(names) {
             asker.tell(&format!("stat {name}"))?;
         }
         holders[0].stays_busy(DEAD).context("who writes")?;
-        ensure!(holders[2].is_busy()? && askers[0].is_busy()?, "answered without OSTs");
+        holders[2].is_busy().context("who reads")?;
+        askers[0].is_busy().context("who asks for what is synced")?;
         Ok(())
     })?;
     for (asker, name) in askers.iter_mut().zip(names) {
@@ -329,7 +332,7 @@ fn elsewhere(cx: &Cx, cluster: &mut Cluster) -> Result<()> {
         }
         other.does(&format!("read 0 {MUCH}"))?;
         for writer in &mut writers {
-            ensure!(writer.is_busy()?, "all of it was taken without its OST");
+            writer.is_busy().context("all of it was taken without its OST")?;
         }
         Ok(())
     })?;
@@ -386,7 +389,7 @@ fn killed(cluster: &mut Cluster) -> Result<()> {
     holders.push(Holder::start(&mnt.join("open"), &[])?);
     holders[0].stays_busy(Duration::from_secs(2)).context("a read without servers")?;
     for (n, holder) in holders.into_iter().enumerate() {
-        ensure!(holder.is_busy()?, "number {n} was answered without servers");
+        holder.is_busy().with_context(|| format!("number {n}, without servers"))?;
         let signal = if n % 2 == 0 { Signal::KILL } else { Signal::INT };
         holder.end_by(signal).with_context(|| format!("number {n}, {signal:?}"))?;
     }
