@@ -246,12 +246,17 @@ fn make_core(
     let sole = Arc::new(AtomicBool::new(grant.sole));
     let trust = Trust::new(sole.clone(), leases.clone(), options.write_through);
     let (wb, listener) = (
-        Wb::new(trust, grant.dom_limit.into(), options.max_cached_inodes as usize),
+        Wb::new(
+            trust,
+            grant.dom_limit.into(),
+            options.max_cached_inodes as usize,
+            options.request_timeout,
+        ),
         Told::default(),
     );
     Core {
         budget: Budget::new(&options),
-        mdt: Arc::new(Mdt::new(
+        mdt: Mdt::new(
             sessions.mdt,
             counters.clone(),
             grant.fids,
@@ -260,7 +265,7 @@ fn make_core(
             flusher,
             options.pauses.clone(),
             listener.clone(),
-        )),
+        ),
         osts: RwLock::new(sessions.osts),
         links: sessions.links,
         counters,
@@ -342,6 +347,7 @@ impl Threads {
         self.running.extend(core.senders.stop());
         // All is let out; what is called back from here on, nobody takes up.
         core.mdt.session.leave();
+        core.mdt.wb.leave();
         if let Some(hooks) = self.hooks.take() {
             let _ = hooks.leases.send(Lease::Stop);
             let _ = hooks.links.send(Link::Stop);

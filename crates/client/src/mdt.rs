@@ -3,7 +3,7 @@
 //! Role: what is sent past the log ([`crate::wb`]). Never does: interpret attributes, retry what the MDT refused.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
@@ -61,6 +61,7 @@ pub(crate) struct Mdt {
     pub(crate) pauses: Pauses,
     listener: Told,
     fids: Mutex<Fids>,
+    pub(crate) this: Weak<Mdt>,
 }
 
 #[derive(Default)]
@@ -144,10 +145,13 @@ impl Mdt {
         flusher: Sender<()>,
         pauses: Pauses,
         listener: Told,
-    ) -> Mdt {
+    ) -> Arc<Mdt> {
         let fids = Fids { ranges: VecDeque::from([grant]), asked: false };
         let fids = Mutex::new(fids);
-        Mdt { session, counters, wb, flusher, promises, pauses, listener, fids }
+        Arc::new_cyclic(|this| {
+            let this = this.clone();
+            Mdt { session, counters, wb, flusher, promises, pauses, listener, fids, this }
+        })
     }
 
     /// Changes of these are about to be sent, of which others may have something.
@@ -161,7 +165,7 @@ impl Mdt {
         }
     }
 
-    fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
+    pub(crate) fn body(&self, cred: &Cred, ops: Vec<Op>) -> Vec<u8> {
         self.counters.compound(&ops);
         Compound::new(cred.clone(), ops).to_bytes()
     }
@@ -193,7 +197,7 @@ impl Mdt {
 
     /// Runs one operation that may wait at the MDT; None when the request's time ran out.
     pub(crate) fn wait_one(&self, cred: &Cred, op: Op) -> Result<Option<Res>, Errno> {
-        self.flush();
+        self.flush()?;
         let body = self.body(cred, vec![op]);
         match self.session.call(ops::mds::COMPOUND, body, Vec::<Bytes>::new()) {
             Err(NetError::Timeout { .. }) => Ok(None),

@@ -53,12 +53,14 @@ impl MdsSession {
             .map_err(|e| fail(net::NetError::Protocol(e.to_string())))?;
         let counters = Arc::new(Counters::default());
         let leases = Arc::new(Leases::new(false));
-        let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0, 1000);
+        // Nothing is ever logged.
+        let patience = crate::Options::default().request_timeout;
+        let wb = Wb::new(Trust::new(Arc::default(), leases, true), 0, 1000, patience);
         let (flusher, _) = crossbeam_channel::bounded(1);
         let promises = Arc::default();
         let (pauses, nobody) = (Pauses::default(), Told::default());
         let mdt = Mdt::new(session, counters, grant.fids, promises, wb, flusher, pauses, nobody);
-        Ok(MdsSession { mdt: Arc::new(mdt) })
+        Ok(MdsSession { mdt })
     }
 
     /// Runs operations as one message; what each answered, up to the first that failed.

@@ -98,7 +98,9 @@ pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) 
             recv(stop) -> _ => return,
             default(FLUSH_EVERY) => {}
         }
-        core.mdt.flush();
+        if core.mdt.flush().is_err() {
+            tracing::debug!("the MDT takes nothing");
+        }
         core.note_lost();
         core.registry.trim().into_iter().for_each(|fid| core.leases.gone(fid));
     }
@@ -337,6 +339,10 @@ fn closed(core: &Arc<Core>, sent: Vec<Item>, results: Result<Vec<Res>, Errno>) -
                 st.opens -= 1;
                 st.handles.retain(|(h, _)| *h != handle);
             }
+        }
+        // It is closed here: the MDT must not keep it open for as long as this client lives.
+        if let Some(handle) = item.handle.filter(|_| lost.is_some()) {
+            core.mdt.close_at_last(item.inode.fid, handle);
         }
         core.registry.rest(&item.inode);
     }

@@ -199,7 +199,7 @@ pub fn stood_still(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// The processes of servers.
-fn pids(cluster: &Cluster, names: &[&str]) -> Result<Vec<Pid>> {
+pub fn pids(cluster: &Cluster, names: &[&str]) -> Result<Vec<Pid>> {
     let pid = |name: &&str| {
         let pid = cluster.pid(cluster.find(name)?).and_then(|pid| Pid::from_raw(pid.cast_signed()));
         pid.with_context(|| format!("{name} does not run"))
@@ -207,6 +207,6 @@ fn pids(cluster: &Cluster, names: &[&str]) -> Result<Vec<Pid>> {
     names.iter().map(pid).collect()
 }
 
-fn signal(pids: &[Pid], signal: Signal) -> Result<()> {
+pub fn signal(pids: &[Pid], signal: Signal) -> Result<()> {
     Ok(pids.iter().try_for_each(|pid| kill_process(*pid, signal))?)
 }

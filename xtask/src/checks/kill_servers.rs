@@ -1,7 +1,7 @@
 //! kill -9 of server processes under a writer: of an OST, of the MDS, of all. After they are
 //! started again an idle client goes on by itself, and what was synced is there.
 
-use super::hung_servers;
+use super::{hung_servers, late_mdt};
 use crate::cx::Cx;
 use crate::durable::{self, Writer};
 use crate::fs::{same, until};
@@ -89,6 +89,10 @@ fn run(cx: &Cx) -> Result<()> {
     });
     cx.case("an MDT that stood still evicts nobody for that", || {
         hung_servers::stood_still(&mut cluster)
+    });
+    cx.case("an MDT that comes late is told all that was done", || late_mdt::killed(cx));
+    cx.case("an MDT that hangs for long is told all that was done", || {
+        late_mdt::stopped(&mut cluster)
     });
     cx.case("the first write of a file waits for lost OSTs", || first_write(&mut cluster, &idle));
     cx.case("who waits for lost servers can be killed", || killed(&mut cluster));

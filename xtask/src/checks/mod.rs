@@ -26,6 +26,7 @@ mod kept_changes;
 mod kept_names;
 mod kill_servers;
 mod kill_up;
+mod late_mdt;
 mod lint;
 mod locks;
 mod mcp;

@@ -17,7 +17,7 @@ use proto::{Errno, Fid};
 use super::apply::Local;
 use super::log::Entry;
 use super::message::Message;
-use super::send::{Telling, logged, looks, own_time};
+use super::send::{Telling, failed, logged, looks, own_time};
 use super::{Lost, Tree};
 use crate::attrs::Known;
 use crate::leases::Got;
@@ -74,15 +74,17 @@ impl Mdt {
                 }
                 if tree.log.is_full() {
                     drop(tree);
-                    self.flush();
-                    continue;
+                    match self.flush() {
+                        Ok(()) => continue,
+                        Err(late) => return Ok((failed(late.into()), None)),
+                    }
                 }
             }
             // What it touches is found from names it may change.
             let fids = if looks(&op) { Vec::new() } else { tree.touched(&op) };
             match tree.apply(cred, &op, now) {
                 Local::Known(res) => return Ok((res, None)),
-                Local::Fails(e) => return Ok((Res::Failed { errno: e.0 as u16 }, None)),
+                Local::Fails(e) => return Ok((failed(e), None)),
                 Local::Ask => return Err(op),
                 Local::Changed(res) => {
                     let made = match &op {
@@ -101,15 +103,15 @@ impl Mdt {
 
     /// The MDT knows all that was done here, and of these files all opens: somebody wants them.
     pub(crate) fn come_clean(&self, fids: &[Fid]) {
-        self.flush();
+        self.flush_all();
         let mut tree = self.wb.tree.lock();
         let mut left: Vec<Telling> = fids.iter().flat_map(|fid| tree.opens_of(*fid)).collect();
         while !left.is_empty() {
             let part: Vec<Telling> = left.drain(..left.len().min(TELL_OPENS)).collect();
             drop(tree);
             let ops = part.iter().map(|(op, ..)| op.clone()).collect();
-            let message = Message::plain(ops);
-            let answer = self.send(message).map(|(results, _)| results).unwrap_or_default();
+            let answer = self.insist(Message::plain(ops)).map(|(results, _)| results);
+            let answer = answer.unwrap_or_default();
             tree = self.wb.tree.lock();
             let mut answer = answer.into_iter();
             let mut closed = Vec::new();

@@ -4,8 +4,9 @@
 //! files goes before them. Never does: look for what could be done here.
 
 use crossbeam_channel::bounded;
-use proto::Errno;
+use net::Patience;
 use proto::mds::{Op, Res};
+use proto::{Errno, Fid, ops};
 
 use super::Tree;
 use super::log::Entry;
@@ -30,7 +31,7 @@ impl Mdt {
     /// same file back meanwhile.
     pub(crate) fn aside(&self, op: Op) -> Result<Vec<Res>, Errno> {
         if self.wb.tree.lock().is_pending([&op]) {
-            self.flush();
+            self.flush()?;
         }
         let (done, wait) = bounded(1);
         self.send_aside(op, move |answer| {
@@ -45,7 +46,7 @@ impl Mdt {
     pub(crate) fn past(&self, ops: Vec<Op>) -> Result<Vec<Res>, Errno> {
         // The log waits for nobody either.
         if self.wb.tree.lock().is_pending(&ops) {
-            self.flush();
+            self.flush()?;
         }
         let fids = changed(&ops);
         let forget = |tree: &mut Tree| fids.iter().for_each(|fid| tree.attrs.forget(*fid));
@@ -63,6 +64,12 @@ impl Mdt {
         // Once more, for what was asked meanwhile.
         forget(&mut self.wb.tree.lock());
         answer
+    }
+
+    /// A close was not answered: it is said again, for as long as it takes. As many as there are open files.
+    pub(crate) fn close_at_last(&self, fid: Fid, handle: u64) {
+        let body = self.body(&own_cred(), vec![Op::Close { fid, handle, report: None }]);
+        drop(self.session.start(ops::mds::COMPOUND, body, Vec::new(), Patience::Session));
     }
 
     pub(super) fn send_aside(

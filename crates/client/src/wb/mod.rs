@@ -3,7 +3,7 @@
 //!
 //! Role: while this client holds the lease, operations on what is known are answered here; changes
 //! are made here first ([`apply`]), logged ([`log`]) and sent in order, many in one message
-//! ([`send`]). Alone, the log goes in front of everything else that is sent; among others, of all that
+//! ([`send`]; [`sent`] takes the answers). Alone, the log goes in front of everything else that is sent; among others, of all that
 //! concerns what is logged ([`among`]). Nothing is sent while an
 //! answer to a part of it is outstanding, so that the MDT sees one order (invariant 2).
 //! Assumptions: one lock, held for look-ups and never over a message. Never does: permissions, data.
@@ -17,10 +17,13 @@ mod message;
 pub(crate) mod near;
 mod opens;
 mod send;
+mod sent;
 mod trust;
+mod turn;
 mod vouch;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use proto::mds::{LS_ATTR, Op, Res};
@@ -75,8 +78,10 @@ pub(crate) struct Tree {
     vague: usize,
     /// Renames from directory to directory on their way: where a directory is may be another by now.
     moving: u32,
-    /// A part of the log was sent and is not answered.
-    in_flight: bool,
+    /// A part of the log was sent then, and is not answered.
+    in_flight: Option<Instant>,
+    /// This client ends: nobody waits longer than a request may.
+    leaving: bool,
     /// Changes when everything known is dropped.
     epoch: u64,
     /// Bytes that changes may still take at the MDT before it is asked again.
@@ -95,6 +100,8 @@ pub(crate) struct Wb {
     tree: Mutex<Tree>,
     changed: Condvar,
     trust: Trust,
+    /// How long a request waits for the MDT.
+    patience: Duration,
 }
 
 /// What was so when something was asked.
@@ -111,8 +118,8 @@ struct Note {
 }
 
 impl Wb {
-    /// Nothing known; of so many inodes at most.
-    pub(crate) fn new(trust: Trust, dom_limit: u64, inodes: usize) -> Wb {
+    /// Nothing known; of so many inodes at most. Requests wait for so long.
+    pub(crate) fn new(trust: Trust, dom_limit: u64, inodes: usize, patience: Duration) -> Wb {
         let tree = Tree {
             names: Names::within(2 * inodes),
             attrs: Attrs::within(inodes),
@@ -126,7 +133,8 @@ impl Wb {
             pending: HashMap::default(),
             vague: 0,
             moving: 0,
-            in_flight: false,
+            in_flight: None,
+            leaving: false,
             epoch: 1,
             room: 0,
             free: 0,
@@ -135,7 +143,7 @@ impl Wb {
             surprises: 0,
             trust: trust.clone(),
         };
-        Wb { tree: Mutex::new(tree), changed: Condvar::new(), trust }
+        Wb { tree: Mutex::new(tree), changed: Condvar::new(), trust, patience }
     }
 
     /// Whether names and attributes may be changed here first.

@@ -5,16 +5,17 @@
 //! that may wait for long at the MDT never carry the log. Never does: interpret data.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
+use parking_lot::MutexGuard;
 use proto::attr::TimeSpec;
 use proto::mds::*;
 use proto::{Errno, Fid};
 
 use super::apply::Local;
 use super::log::{BATCH_OPS, Entry, cred_of};
-use super::message::Message;
-use super::trust::opened_to_write;
+use super::sent::{Outcome, Sent, opened};
+use super::turn::{Late, Wait};
 use super::{Note, Tree};
 use crate::leases::Got;
 use crate::mdt::{Mdt, own_cred};
@@ -79,6 +80,11 @@ pub(super) fn looks(op: &Op) -> bool {
     )
 }
 
+/// The result of an operation that failed.
+pub(super) fn failed(errno: Errno) -> Res {
+    Res::Failed { errno: errno.0 as u16 }
+}
+
 /// How the log keeps an operation that was done here.
 pub(super) fn logged(op: Op) -> Op {
     match op {
@@ -132,6 +138,7 @@ impl Mdt {
         if !self.wb.may() {
             return self.here_among(cred, op);
         }
+        let wait = Wait::request();
         let mut asked = 0;
         loop {
             let mut tree = self.wb.tree.lock();
@@ -139,20 +146,22 @@ impl Mdt {
                 return Err(op);
             }
             if !looks(&op) {
-                if tree.log.is_full() {
-                    drop(tree);
-                    self.flush();
-                    continue;
-                }
-                if tree.is_busy(&[&op]) {
-                    self.wb.changed.wait(&mut tree);
-                    continue;
+                let full = tree.log.is_full();
+                let waited = match full || tree.is_busy(&[&op]) {
+                    true if full => MutexGuard::unlocked(&mut tree, || self.flush()).map(|()| true),
+                    true => self.wb.turn(&mut tree, wait).map(|()| true),
+                    false => Ok(false),
+                };
+                match waited {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(late) => return Ok((failed(late.into()), None)),
                 }
             }
             let now = own_time();
             match tree.apply(cred, &op, now) {
                 Local::Known(res) => return Ok((res, None)),
-                Local::Fails(e) => return Ok((Res::Failed { errno: e.0 as u16 }, None)),
+                Local::Fails(e) => return Ok((failed(e), None)),
                 Local::Changed(res) => {
                     let fids = Vec::new();
                     let entry = Entry { cred: cred.clone(), op: logged(op), at: now, fids };
@@ -183,8 +192,8 @@ impl Mdt {
                 let (dir, cookie, max_bytes) = (*dir, *cookie, LISTING);
                 drop(tree);
                 let ahead = Op::ReadDir { dir, cookie, max_bytes, flags: plus };
-                if self.there(cred, vec![ahead]).is_err() {
-                    return Err(op);
+                if let Err(e) = self.there(cred, vec![ahead]) {
+                    return Ok((failed(e), None));
                 }
                 continue;
             }
@@ -194,20 +203,21 @@ impl Mdt {
             let look = Op::Lookup { dir, name: name.clone() };
             drop(tree);
             asked += 1;
-            if self.there(cred, vec![look]).is_err() {
-                return Err(op);
+            if let Err(e) = self.there(cred, vec![look]) {
+                return Ok((failed(e), None));
             }
         }
     }
 
     /// Sends operations, with the log in front.
-    pub(crate) fn there(&self, cred: &Cred, ops: Vec<Op>) -> Result<(Vec<Res>, Arc<Got>), Errno> {
+    pub(crate) fn there(&self, cred: &Cred, ops: Vec<Op>) -> Outcome {
+        let wait = Wait::request();
         let alone = ops.iter().any(waits) || (ops.len() > 1 && !ops.iter().all(reads));
         let refs: Vec<&Op> = ops.iter().collect();
         let mut tree = self.wb.tree.lock();
         let (front, cred) = loop {
-            if tree.in_flight || tree.is_busy(&refs) {
-                self.wb.changed.wait(&mut tree);
+            if tree.in_flight.is_some() || tree.is_busy(&refs) {
+                self.wb.turn(&mut tree, wait)?;
                 continue;
             }
             let among = !self.wb.trust.alone();
@@ -224,163 +234,54 @@ impl Mdt {
                 tree.log.untake(front);
             }
             drop(tree);
-            self.flush_once();
+            self.flush_once(wait)?;
             tree = self.wb.tree.lock();
         };
-        let may = self.wb.trust.any();
-        let opens = tree.tell_opens(&refs);
-        let doubtful = tree.makes_doubtful(&refs);
-        doubtful.iter().for_each(|fid| self.wb.trust.leases.changing(*fid));
-        // What is open here goes name by name: its opens take the message's room.
-        let foresees = may && !alone && opens.is_empty();
-        let mut first = if foresees { tree.foresee(&ops) } else { Vec::new() };
-        let mut asks = if may && !alone { tree.wishes(&ops) } else { Vec::new() };
-        let mut notes: Vec<Note> = ops.iter().map(|op| tree.note(op)).collect();
-        let busy = tree.make_busy(&refs);
-        let moves = u32::from(refs.iter().any(|op| moves(op)));
-        tree.moving += moves;
         drop(refs);
-        let ops: Vec<Op> = ops.into_iter().map(|op| tree.closing(op)).collect();
-        tree.in_flight = !front.is_empty();
+        let sent = tree.prepare(front, ops, alone);
         drop(tree);
         // Nothing of them is vouched for from here on; what was before is forgotten before anybody can see the change.
         // Of a file that is written nothing was.
-        if !ops.iter().all(tells) {
-            self.announce_changes(&doubtful);
+        if !sent.ops.iter().all(tells) {
+            self.announce_changes(&sent.doubtful);
         }
-
-        let (now, changes) = (own_time(), doubtful.clone());
-        let at = if front.is_empty() { Vec::new() } else { front.iter().map(|e| e.at).collect() };
-        let mut message = Message { cred, at, ops: Vec::new(), goes_on: !alone, changes };
-        message.ops.extend(front.iter().map(|e| e.op.clone()));
-        message.ops.extend(first.iter().map(|(op, _)| op.clone()));
-        message.ops.extend(opens.iter().map(|(op, ..)| op.clone()));
-        message.ops.extend(ops.iter().cloned());
-        message.ops.extend(asks.iter().map(|(op, _)| op.clone()));
-        if !message.at.is_empty() {
-            message.at.resize(message.ops.len(), now);
-        }
-        let answer = self.send(message);
-
-        let mut tree = self.wb.tree.lock();
-        let mut told = Vec::new();
-        let outcome = answer.map(|(results, got)| {
-            let got = Arc::new(got);
-            let beside = first.iter_mut().chain(&mut asks).map(|(_, note)| note);
-            let all = notes.iter_mut().chain(beside);
-            all.for_each(|note| note.got = got.clone());
-            let mut results = results.into_iter();
-            tree.settle(&front, &mut results, &got);
-            for (op, note) in &first {
-                if let Some(res) = results.next()
-                    && self.wb.trust.any()
-                {
-                    tree.learn(op, &res, note);
-                }
-            }
-            tree.foreseen(&first, &ops);
-            let mut refused = None;
-            for (_, fid, handle, flags) in &opens {
-                match results.next() {
-                    Some(Res::Opened { .. }) => tree.opens.told(*fid, *handle, *flags),
-                    Some(res) => refused = Some(res),
-                    None => {}
-                }
-            }
-            if let Some(res) = refused.filter(|_| alone) {
-                return (vec![res], got);
-            }
-            let mut own = Vec::new();
-            for (op, note) in ops.iter().zip(&notes) {
-                let Some(res) = results.next() else { break };
-                tree.note_open(op, &res);
-                if let Some(fid) = opened_to_write(op, &res) {
-                    self.wb.trust.leases.changed(fid);
-                }
-                if may && self.wb.trust.any() {
-                    tree.learn(op, &res, note);
-                }
-                own.push(res);
-            }
-            for (op, note) in &asks {
-                let res = results.next();
-                if let (Op::GetLayout { .. }, Some(Res::LayoutInfo { layout, .. })) = (op, &res) {
-                    tree.learn_layout(own.last(), layout.as_ref(), note);
-                    continue;
-                }
-                if let Some(res) = res
-                    && self.wb.trust.any()
-                {
-                    tree.learn(op, &res, note);
-                    if let (Op::GetAttr { fid }, Res::Attr { .. }) = (op, &res) {
-                        told.push(*fid);
-                    }
-                }
-            }
-            (own, got)
-        });
-        if let Err(e) = &outcome {
-            // Whether it was done is not known.
-            tree.unlog(&front);
-            front.iter().for_each(|entry| tree.failed_later(&entry.op, *e));
-            ops.iter().for_each(|op| tree.doubt(op));
-        }
-        tree.changes_ended(&doubtful, &told);
-        tree.in_flight &= front.is_empty();
-        tree.end_busy(&busy);
-        tree.moving -= moves;
-        drop(tree);
-        self.wb.changed.notify_all();
-        outcome
+        self.see_to(sent, cred)?
     }
 
     /// Sends the whole log.
-    pub(crate) fn flush(&self) {
-        while self.flush_once() {}
+    ///
+    /// # Errors
+    /// A part of it has no answer in the time a request has.
+    pub(crate) fn flush(&self) -> Result<(), Late> {
+        let wait = Wait::request();
+        while self.flush_once(wait)? {}
+        Ok(())
+    }
+
+    /// The same for as long as it takes, unless this client ends.
+    pub(crate) fn flush_all(&self) {
+        while match self.flush_once(Wait::Long) {
+            Ok(more) => more,
+            Err(Late) => !self.wb.is_leaving(),
+        } {}
     }
 
     /// Sends a part of the log; whether there was any.
-    fn flush_once(&self) -> bool {
+    fn flush_once(&self, wait: Wait) -> Result<bool, Late> {
         let mut tree = self.wb.tree.lock();
-        while tree.in_flight {
-            self.wb.changed.wait(&mut tree);
+        while tree.in_flight.is_some() {
+            self.wb.turn(&mut tree, wait)?;
         }
         if tree.log.is_empty() {
-            return false;
+            return Ok(false);
         }
         let front = tree.log.take();
-        tree.in_flight = true;
+        tree.in_flight = Some(Instant::now());
         let room = Op::Statfs {};
-        let note = tree.note(&room);
+        let asks = vec![(room.clone(), tree.note(&room))];
         drop(tree);
-        let mut message = Message {
-            cred: cred_of(&front, None).unwrap_or_else(own_cred),
-            at: front.iter().map(|e| e.at).collect(),
-            ops: front.iter().map(|e| e.op.clone()).collect(),
-            goes_on: true,
-            changes: Vec::new(),
-        };
-        message.ops.push(room.clone());
-        message.at.push(own_time());
-        let answer = self.send(message);
-        let mut tree = self.wb.tree.lock();
-        match answer {
-            Ok((results, got)) => {
-                let mut results = results.into_iter();
-                tree.settle(&front, &mut results, &got);
-                if let Some(res) = results.next() {
-                    tree.learn(&room, &res, &note);
-                }
-            }
-            Err(e) => {
-                tree.unlog(&front);
-                front.iter().for_each(|entry| tree.failed_later(&entry.op, e));
-            }
-        }
-        tree.in_flight = false;
-        drop(tree);
-        self.wb.changed.notify_all();
-        true
+        let cred = cred_of(&front, None).unwrap_or_else(own_cred);
+        self.see_to(Sent { front, asks, ..Sent::default() }, cred).map(|_| true)
     }
 
     /// The lease is gone (nothing is logged any more): all that waits is sent, and the MDT is told
@@ -410,7 +311,8 @@ impl Mdt {
 }
 
 /// What operations on their way change.
-struct Busy {
+#[derive(Default)]
+pub(super) struct Busy {
     fids: Vec<Fid>,
     names: Vec<(Fid, Vec<u8>)>,
 }
@@ -419,6 +321,28 @@ struct Busy {
 pub(super) type Telling = (Op, Fid, u64, u32);
 
 impl Tree {
+    /// What goes along with operations that are sent now, behind a part of the log.
+    fn prepare(&mut self, front: Vec<Entry>, ops: Vec<Op>, alone: bool) -> Sent {
+        let refs: Vec<&Op> = ops.iter().collect();
+        let may = self.trust.any();
+        let opens = self.tell_opens(&refs);
+        let doubtful = self.makes_doubtful(&refs);
+        doubtful.iter().for_each(|fid| self.trust.leases.changing(*fid));
+        // What is open here goes name by name: its opens take the message's room.
+        let foresees = may && !alone && opens.is_empty();
+        let first = if foresees { self.foresee(&ops) } else { Vec::new() };
+        let asks = if may && !alone { self.wishes(&ops) } else { Vec::new() };
+        let notes: Vec<Note> = ops.iter().map(|op| self.note(op)).collect();
+        let busy = self.make_busy(&refs);
+        let moves = u32::from(refs.iter().any(|op| moves(op)));
+        self.moving += moves;
+        let ops: Vec<Op> = ops.into_iter().map(|op| self.closing(op)).collect();
+        if !front.is_empty() {
+            self.in_flight = Some(Instant::now());
+        }
+        Sent { front, first, opens, ops, notes, asks, alone, busy, moves, doubtful }
+    }
+
     fn knows(&mut self, dir: Fid, name: &[u8]) -> bool {
         self.names.find(dir, name) != Found::Unknown
     }
@@ -442,7 +366,7 @@ impl Tree {
         Busy { fids, names }
     }
 
-    fn end_busy(&mut self, busy: &Busy) {
+    pub(super) fn end_busy(&mut self, busy: &Busy) {
         for name in &busy.names {
             if let Some(at) = self.busy_names.iter().position(|busy| busy == name) {
                 self.busy_names.swap_remove(at);
@@ -526,19 +450,19 @@ impl Tree {
     }
 
     /// The MDT opened a file.
-    fn note_open(&mut self, op: &Op, res: &Res) {
-        let (flags, fid, handle) = match (op, res) {
-            (Op::Open { flags, .. }, Res::Opened { attr, open }) => (*flags, attr.fid, open.handle),
-            (Op::Create { open: flags, .. }, Res::Entry { attr, open: Some(open), .. }) => {
-                (*flags, attr.fid, open.handle)
-            }
-            _ => return,
-        };
-        self.opens.told(fid, handle, flags);
+    pub(super) fn note_open(&mut self, op: &Op, res: &Res) {
+        if let Some((fid, handle, flags)) = opened(op, res) {
+            self.opens.told(fid, handle, flags);
+        }
     }
 
     /// Takes the answers to a part of the log.
-    fn settle(&mut self, front: &[Entry], results: &mut impl Iterator<Item = Res>, got: &Got) {
+    pub(super) fn settle(
+        &mut self,
+        front: &[Entry],
+        results: &mut impl Iterator<Item = Res>,
+        got: &Got,
+    ) {
         self.unlog(front);
         self.confirm(front, got);
         for entry in front {

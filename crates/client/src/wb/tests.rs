@@ -18,7 +18,7 @@ fn looked_up(wb: &Wb, op: &Op) {
 #[test]
 fn a_name_whose_inode_could_not_be_opened_is_asked_for() {
     let trust = Trust::new(Arc::new(true.into()), Arc::new(Leases::new(true)), false);
-    let wb = Wb::new(trust, 65536, 1000);
+    let wb = Wb::new(trust, 65536, 1000, std::time::Duration::ZERO);
     let lookup = Op::Lookup { dir: DIR, name: b"f".to_vec() };
     looked_up(&wb, &lookup);
     let mut tree = wb.tree.lock();

@@ -6,6 +6,7 @@
 //! here calls out with the lock held. Never does: sleep, or block a thread that delivers replies.
 
 mod calls;
+mod queue;
 
 use super::delivering::Delivering;
 use super::heard::Heard;
@@ -14,10 +15,10 @@ use super::{SessionStats, runtime};
 use crate::keeper::{Kept, keeper};
 use crate::link::Link;
 use crate::message::{Frame, join};
-use crate::{ConnectOptions, Endpoint, NetError, Reply};
+use crate::{ConnectOptions, Endpoint, NetError, Patience, Reply};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use proto::frame::{F_RESENT, Header};
+use proto::frame::Header;
 use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{WIRE_VERSION, ops};
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -243,18 +244,26 @@ impl Core {
         }
     }
 
-    pub(crate) fn submit(&self, opcode: u16, body: Vec<u8>, bulk: Vec<Bytes>, done: Done) {
+    pub(crate) fn submit(
+        &self,
+        opcode: u16,
+        body: Vec<u8>,
+        bulk: Vec<Bytes>,
+        patience: Patience,
+        done: Done,
+    ) {
         if body.len() > proto::MAX_BODY as usize
             || bulk.iter().map(Bytes::len).sum::<usize>() > proto::MAX_BULK as usize
         {
             return done(Err(NetError::Protocol("the request is larger than a frame".into())));
         }
         let mut state = self.state.lock();
-        if let Err(e) = self.wait_for_room(&mut state) {
+        if let Err(e) = self.wait_for_room(&mut state, patience) {
             drop(state);
             return done(Err(e));
         }
-        let deadline = self.options.request_timeout.map(|t| Instant::now() + t);
+        let most = self.options.request_timeout.filter(|_| patience == Patience::Request);
+        let deadline = most.map(|t| Instant::now() + t);
         let xid = state.next_xid;
         state.next_xid += 1;
         let (body, sent, ever_sent) = (Bytes::from(body), false, false);
@@ -279,7 +288,11 @@ impl Core {
     }
 
     /// Waits below `max_waiting` (invariant 8), except on threads that must not wait.
-    fn wait_for_room(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NetError> {
+    fn wait_for_room(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        patience: Patience,
+    ) -> Result<(), NetError> {
         let start = Instant::now();
         let mut blocked = false;
         loop {
@@ -289,8 +302,9 @@ impl Core {
             if state.expelled {
                 return Err(NetError::Evicted { client: state.client });
             }
-            let must_not_wait =
-                Delivering::here() || state.replaying == Some(std::thread::current().id());
+            let must_not_wait = patience == Patience::Session
+                || Delivering::here()
+                || state.replaying == Some(std::thread::current().id());
             if must_not_wait || state.pending.len() < self.options.max_waiting.max(1) {
                 return Ok(());
             }
@@ -400,7 +414,7 @@ impl Core {
 
     /// See [`crate::Session::oldest_wait`].
     pub(crate) fn oldest_wait(&self) -> Option<Duration> {
-        let deadline = self.state.lock().pending.values().next()?.deadline?;
+        let deadline = self.state.lock().pending.values().find_map(|p| p.deadline)?;
         let left = deadline.saturating_duration_since(Instant::now());
         Some(self.options.request_timeout?.saturating_sub(left))
     }
@@ -517,57 +531,6 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if self.mine {
             self.core.state.lock().pumping = false;
-        }
-    }
-}
-
-impl State {
-    /// Everything unanswered is to be sent on the next transport: replay first, then by xid.
-    fn requeue(&mut self) {
-        self.outstanding = 0;
-        for request in self.pending.values_mut() {
-            request.sent = false;
-        }
-        let of = |replay: bool| {
-            self.pending.iter().filter(move |(_, p)| p.replay == replay).map(|(xid, _)| *xid)
-        };
-        self.queue = of(true).chain(of(false)).collect();
-    }
-
-    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> BTreeMap<u64, Box<Pending>> {
-        let xids: Vec<u64> =
-            self.pending.iter().filter(|(_, p)| which(p)).map(|(xid, _)| *xid).collect();
-        xids.into_iter().filter_map(|xid| Some((xid, self.pending.remove(&xid)?))).collect()
-    }
-
-    /// The next frame credits allow to send, and where to.
-    fn next_frame(&mut self) -> Option<(Arc<dyn Link>, Frame)> {
-        let Phase::Up(link) = &self.phase else { return None };
-        if self.outstanding >= self.credits {
-            return None;
-        }
-        let lowest = self.pending.first_key_value().map_or(0, |(xid, _)| *xid);
-        loop {
-            let xid = self.queue.pop_front()?;
-            // Absent: timed out, or answered on this transport before it was sent again.
-            let Some(request) = self.pending.get_mut(&xid) else { continue };
-            let mut header = Header::request(request.opcode, xid);
-            if let Some(welcome) = &self.welcome {
-                header.session = welcome.session.into();
-                header.epoch = welcome.epoch.into();
-            }
-            header.last_committed = lowest.into();
-            if request.ever_sent {
-                header.flags = F_RESENT.into();
-                self.stats.resent += 1;
-            }
-            request.sent = true;
-            request.ever_sent = true;
-            self.outstanding += 1;
-            self.counts.of(request.opcode).sent += 1;
-            let frame = Frame { header, body: request.body.clone(), bulk: request.bulk.clone() };
-            self.stats.bytes_sent += (frame.body.len() + frame.bulk_len()) as u64;
-            return Some((link.clone(), frame));
         }
     }
 }

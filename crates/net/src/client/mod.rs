@@ -12,8 +12,7 @@ pub(crate) mod runtime;
 pub(crate) mod stats;
 pub(crate) mod trunk;
 
-use crate::{ConnectOptions, Endpoint, NetError, Reply, SessionStats};
-use ::core::time::Duration;
+use crate::{ConnectOptions, Endpoint, NetError, Patience, Reply, SessionStats};
 use bytes::Bytes;
 use core::{Core, GOODBYE_WAIT};
 use heard::Heard;
@@ -21,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use proto::frame::Header;
 use proto::mgs::Welcome;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// How late an answer to a ping may be before it is thought that none comes.
 const OVERDUE: Duration = Duration::from_secs(3);
@@ -74,8 +74,8 @@ impl Session {
         self.is_connected() && self.core.heard.silence() < due
     }
 
-    /// For how long the oldest request that has no answer yet has been waiting; none where nothing waits, or requests have
-    /// no time-out.
+    /// For how long the oldest request that has no answer yet has been waiting, of those with a time-out; none where
+    /// no such waits.
     pub fn oldest_wait(&self) -> Option<Duration> {
         self.core.oldest_wait()
     }
@@ -98,10 +98,23 @@ impl Session {
     /// `Timeout` after `request_timeout`, `Shutdown` when the session is closed, `Protocol` when
     /// the request is larger than [`proto::MAX_BODY`] or [`proto::MAX_BULK`].
     pub fn call(&self, opcode: u16, body: Vec<u8>, bulk: Vec<Bytes>) -> Result<Reply, NetError> {
+        self.start(opcode, body, bulk, Patience::Request).wait()
+    }
+
+    /// Sends a request, to wait for its reply later. Waits itself as [`Session::submit`] does, but not with
+    /// [`Patience::Session`].
+    pub fn start(
+        &self,
+        opcode: u16,
+        body: Vec<u8>,
+        bulk: Vec<Bytes>,
+        patience: Patience,
+    ) -> Outstanding {
         let slot = Arc::new(Slot::default());
         let filled = slot.clone();
-        self.core.submit(opcode, body, bulk, Box::new(move |result| filled.put(result)));
-        slot.take()
+        let done = Box::new(move |result| filled.put(result));
+        self.core.submit(opcode, body, bulk, patience, done);
+        Outstanding { slot }
     }
 
     /// Like [`Session::call`]; the reply's bulk goes into `into`. Returns the reply, its bulk
@@ -134,7 +147,7 @@ impl Session {
         bulk: Vec<Bytes>,
         done: Box<dyn FnOnce(Result<Reply, NetError>) + Send>,
     ) {
-        self.core.submit(opcode, body, bulk, done);
+        self.core.submit(opcode, body, bulk, Patience::Request, done);
     }
 
     /// The target is elsewhere now. A transport to another place is given up, requests go on there.
@@ -238,6 +251,32 @@ impl NotYet {
     }
 }
 
+/// A request that was sent. Dropped, it goes on, and nobody hears of its end.
+pub struct Outstanding {
+    slot: Arc<Slot<Result<Reply, NetError>>>,
+}
+
+impl Outstanding {
+    /// Waits for its reply, as [`Session::call`].
+    ///
+    /// # Errors
+    /// Those of [`Session::call`], `Timeout` only if it was sent with [`Patience::Request`].
+    pub fn wait(self) -> Result<Reply, NetError> {
+        self.slot.take()
+    }
+
+    /// The same until then; gives it back when that came first.
+    ///
+    /// # Errors
+    /// It has not ended.
+    pub fn wait_until(self, until: Instant) -> Result<Result<Reply, NetError>, Outstanding> {
+        match self.slot.take_until(until) {
+            Some(ended) => Ok(ended),
+            None => Err(self),
+        }
+    }
+}
+
 /// Where a waiting thread finds its result.
 struct Slot<T> {
     value: Mutex<Option<T>>,
@@ -264,5 +303,11 @@ impl<T> Slot<T> {
                 None => self.filled.wait(&mut value),
             }
         }
+    }
+
+    fn take_until(&self, until: Instant) -> Option<T> {
+        let mut value = self.value.lock();
+        while value.is_none() && !self.filled.wait_until(&mut value, until).timed_out() {}
+        value.take()
     }
 }

@@ -22,6 +22,16 @@ pub trait Events: Send + Sync {
     fn back(&self, _welcome: &Welcome) {}
 }
 
+/// How long a request is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as [`ConnectOptions::request_timeout`] says.
+    Request,
+    /// Until it is answered, or the session ends: it goes when the target is back, however late. Of these there is
+    /// room always: who sends them bounds their number.
+    Session,
+}
+
 /// For clients that nobody calls: call-backs are answered `EOPNOTSUPP`.
 #[derive(Debug, Default)]
 pub struct NoEvents;

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::on_each_transport;
 use pinstripe_net::*;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 on_each_transport!(
     a_lost_transport_loses_and_repeats_nothing,
@@ -19,6 +19,7 @@ on_each_transport!(
     the_grace_ends_a_session,
     eviction,
     no_server_no_answer,
+    what_is_waited_for_until_the_session_ends,
     without_reconnect_a_loss_is_final,
     close_while_away,
     shutdown_tells_the_target,
@@ -309,6 +310,34 @@ fn no_server_no_answer(kind: Kind) {
     w.restart(2, quick(), &s);
     until("it serves again", || s.call(ECHO, vec![2], vec![]).is_ok());
     assert!(!w.target.order.lock().contains(&vec![1]), "a timed-out request was sent");
+}
+
+fn what_is_waited_for_until_the_session_ends(kind: Kind) {
+    let mut w = World::new(kind, quick());
+    let (_, o) = logged();
+    let timeout = Duration::from_millis(60);
+    // Room for one, which such a request neither needs nor waits for.
+    let s = w.connect(ConnectOptions { request_timeout: Some(timeout), max_waiting: 1, ..o });
+    w.stop();
+    let start = |n| s.start(ECHO, vec![n], vec![], Patience::Session);
+    let (first, second) = (start(1), start(2));
+    let begun = Instant::now();
+    let Err(first) = first.wait_until(begun + 3 * timeout) else {
+        panic!("an answer without a server")
+    };
+    assert!(begun.elapsed() >= 3 * timeout);
+    let e = s.call(ECHO, vec![3], vec![]).unwrap_err();
+    assert!(matches!(e, NetError::Timeout { .. }), "{e}");
+    // What has no time-out is not overdue.
+    assert_eq!(s.oldest_wait(), None);
+    w.restart(2, quick(), &s);
+    assert_eq!(first.wait().unwrap().body, &[1][..]);
+    let second = second.wait_until(Instant::now() + PATIENCE);
+    assert!(second.is_ok_and(|reply| reply.unwrap().body == [2][..]), "no answer in time");
+    w.stop();
+    let third = start(4);
+    s.close();
+    assert!(matches!(third.wait(), Err(NetError::Shutdown)));
 }
 
 fn without_reconnect_a_loss_is_final(kind: Kind) {
