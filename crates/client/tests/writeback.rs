@@ -8,9 +8,10 @@ mod steps;
 use common::{World, root};
 use pinstripe_client::{Client, Data, OpenFlags};
 use proptest::prelude::*;
+use proto::acl;
 use proto::mds::C_EXCL;
 use proto::{Errno, Fid, FileKind};
-use steps::{PLAIN, RW, Run, Step, step, tree};
+use steps::{PLAIN, RW, Run, Step, access, step, tree};
 
 fn cases() -> u32 {
     std::env::var("WRITEBACK_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(40)
@@ -63,6 +64,10 @@ fn small_work_is_few_messages() {
         let f = made(d, &format!("f{i}"), FileKind::File, Some(RW)).file.unwrap();
         f.write(0, Data::Slice(&[7; 8192])).unwrap();
         f.flush().unwrap();
+        // As `cp -a` does with each.
+        let attr = c.setxattr(&root(), f.fid(), acl::ACCESS, &access(0o640, false), 0).unwrap();
+        assert_eq!(attr.mode & 0o7777, 0o640);
+        c.removexattr(&root(), f.fid(), acl::ACCESS).unwrap();
         f.release();
     }
     c.sync_all().unwrap();

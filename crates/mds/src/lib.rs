@@ -8,7 +8,6 @@
 //! operation), `hot` (records that change all the time), `ops` (a verb each), `opens`, `locks`, `leases`, `osts` (state beside the namespace),
 //! `server` (sessions, order, commits), `label` and `format` (what makes a directory a target), `check` (a stopped target).
 
-pub mod acl;
 pub mod cache;
 pub mod check;
 mod format;

@@ -4,6 +4,7 @@
 //! Role: the one place where bytes get their meaning. Assumptions: little-endian, peers may be
 //! hostile, so every decoder is total (invariant 12). Never does: I/O, threads, clocks.
 
+pub mod acl;
 pub mod attr;
 pub mod errno;
 pub mod fid;

@@ -108,8 +108,8 @@ fn acls() -> Vec<Vec<u8>> {
 }
 
 fn acl(bytes: &[u8]) -> bool {
-    let Ok(Some(mut acl)) = mds::acl::Acl::decode(bytes) else { return false };
-    let again = mds::acl::Acl::decode(&acl.encode());
+    let Ok(Some(mut acl)) = proto::acl::Acl::decode(bytes) else { return false };
+    let again = proto::acl::Acl::decode(&acl.encode());
     assert_eq!(again.ok().flatten().as_ref(), Some(&acl), "does not survive its own encoding");
     acl.inherit(0o666);
     acl.chmod(0o640);

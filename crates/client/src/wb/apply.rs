@@ -5,6 +5,7 @@
 //! in crate `mds`; the property test compares the two. Never does: I/O, permissions (the kernel's).
 
 use bytes::Bytes;
+use proto::acl::{self, Acl};
 use proto::attr::*;
 use proto::mds::*;
 use proto::wire::List;
@@ -101,6 +102,15 @@ impl Tree {
             }
             Op::Link { fid, dir, name } => self.link(*fid, *dir, name, now),
             Op::SetAttr { fid, set } => self.set_attr(*fid, set, now),
+            Op::SetXattr { fid, name, value, flags: 0 } if name == acl::ACCESS => {
+                self.set_minimal_acl(*fid, value, now)
+            }
+            Op::RemoveXattr { fid, name } if name == acl::ACCESS || name == acl::DEFAULT => {
+                match self.has_xattr(*fid) {
+                    Some(false) => self.attr(*fid),
+                    _ => Ask,
+                }
+            }
             Op::WriteInline { fid, offset, data, cut: None, mtime } => {
                 self.write_inline(*fid, *offset, data, *mtime, now)
             }
@@ -427,6 +437,21 @@ impl Tree {
         }
         (known.attr, known.inline) = (new.clone(), inline);
         Changed(Res::Attr { attr: new })
+    }
+
+    /// An access ACL that says no more than a mode (`cp -a` sets one on each file) where there is none is a chmod.
+    fn set_minimal_acl(&mut self, fid: Fid, value: &[u8], now: TimeSpec) -> Local {
+        let known = known!(self.own(fid));
+        let a = &mut known.attr;
+        let plain = a.flags & (A_HAS_XATTR | A_HAS_ACL) == 0 && a.kind() != FileKind::Symlink;
+        match Acl::decode(value) {
+            Ok(Some(acl)) if plain && acl.is_minimal() => {
+                a.mode = (a.mode & !0o777) | acl.mode();
+                touch(a, now);
+                Changed(Res::Attr { attr: a.clone() })
+            }
+            _ => Ask,
+        }
     }
 
     fn write_inline(

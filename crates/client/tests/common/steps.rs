@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pinstripe_client::{Client, Data, OpenFile, OpenFlags};
 use proptest::prelude::*;
+use proto::acl;
 use proto::attr::{A_INLINE, A_SIZE_LAGS, S_ATIME, S_MODE, S_MTIME, S_MTIME_NOW, S_SIZE, S_UID};
 use proto::mds::{C_EXCL, Cred, RN_EXCHANGE, RN_NOREPLACE, RN_WHITEOUT};
 use proto::wire::List;
@@ -26,6 +27,7 @@ pub enum Step {
     Write { at: (usize, u8), offset: u64, bytes: usize },
     Look { at: (usize, u8) },
     Xattr { at: (usize, u8) },
+    Acl { at: (usize, u8), mode: Option<u16>, full: bool },
     Hold { at: (usize, u8) },
     List { dir: usize },
     CloseAll,
@@ -64,6 +66,8 @@ pub fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, offset, bytes)| Step::Write { at, offset, bytes }),
         3 => place().prop_map(|at| Step::Look { at }),
         1 => place().prop_map(|at| Step::Xattr { at }),
+        2 => (place(), prop::option::of(0u16..0o1000), prop::bool::weighted(0.2))
+            .prop_map(|(at, mode, full)| Step::Acl { at, mode, full }),
         2 => place().prop_map(|at| Step::Hold { at }),
         2 => (0usize..6).prop_map(|dir| Step::List { dir }),
         1 => Just(Step::CloseAll),
@@ -74,6 +78,21 @@ pub fn step() -> impl Strategy<Value = Step> {
 
 fn user(uid: u32) -> Cred {
     Cred { uid, gid: uid + 100, groups: List(vec![]) }
+}
+
+/// An access ACL, with or without a named user, as Linux keeps it.
+pub fn access(mode: u16, full: bool) -> Vec<u8> {
+    let perm = |shift: u32| mode >> shift & 7;
+    let named: &[_] = if full { &[(2, 6, 1)] } else { &[] };
+    let mask: &[_] = if full { &[(16, perm(3), u32::MAX)] } else { &[] };
+    let owner = [(1, perm(6), u32::MAX)];
+    let group = [(4, perm(3), u32::MAX)];
+    let other = [(32, perm(0), u32::MAX)];
+    let entry = |&(tag, perm, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let entries = owner.iter().chain(named).chain(&group).chain(mask).chain(&other);
+    [2u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(entry)).flatten().collect()
 }
 
 fn name(n: u8) -> Vec<u8> {
@@ -223,6 +242,16 @@ impl Run {
             Step::Xattr { at } => {
                 let fid = self.find(*at)?.fid;
                 c.setxattr(&root(), fid, b"user.x", b"1", 0)?;
+            }
+            Step::Acl { at, mode, full } => {
+                let fid = self.find(*at)?.fid;
+                match mode {
+                    Some(mode) => {
+                        c.setxattr(&root(), fid, acl::ACCESS, &access(*mode, *full), 0)?
+                    }
+                    None if *full => c.removexattr(&root(), fid, acl::DEFAULT)?,
+                    None => c.removexattr(&root(), fid, acl::ACCESS)?,
+                };
             }
             Step::Hold { at } => {
                 let fid = self.find(*at)?.fid;

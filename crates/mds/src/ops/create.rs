@@ -7,11 +7,11 @@ use proto::wire::List;
 use proto::{Errno, Fid, FileKind, SYMLINK_MAX};
 
 use super::{check_new_name, open};
-use crate::acl::{self, Acl};
 use crate::keys;
 use crate::namespace::{Effect, Run};
 use crate::record::{self, Dent, F_DEFAULT_ACL, Home, Inode, Xattr, Xattrs};
 use crate::txn::Step;
+use proto::acl::{self, Acl};
 
 /// Internal inode flag: made without a name; may be given one.
 pub(crate) const F_TMPFILE: u32 = 1 << 17;

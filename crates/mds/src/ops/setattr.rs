@@ -5,10 +5,10 @@ use proto::attr::*;
 use proto::mds::Res;
 use proto::{Errno, Fid, FileKind, MAX_FILE_SIZE};
 
-use crate::acl::{self, Acl};
 use crate::keys;
 use crate::namespace::Run;
 use crate::txn::Step;
+use proto::acl::{self, Acl};
 
 pub(super) fn run(r: &mut Run<'_>, fid: Fid, set: &SetAttr) -> Step<Res> {
     let fid = r.fid(fid)?;

@@ -1,11 +1,11 @@
 //! Extended attributes; ACLs are kept in step with the mode.
 
 use bytes::Bytes;
+use proto::acl::{self, Acl};
 use proto::attr::*;
 use proto::mds::Res;
 use proto::{Errno, Fid, FileKind, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 
-use crate::acl::{self, Acl};
 use crate::namespace::Run;
 use crate::record::{F_DEFAULT_ACL, Xattr, Xattrs};
 use crate::txn::Step;

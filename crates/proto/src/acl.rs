@@ -4,7 +4,7 @@
 //! 17. Who may do what is decided by the kernel of the mount; here the ACL and the mode are kept in
 //! step. Never does: I/O.
 
-use proto::Errno;
+use crate::Errno;
 
 /// Attribute of the access ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
