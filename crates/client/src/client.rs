@@ -199,6 +199,8 @@ impl Shared {
         if self.core.stopped.swap(true, SeqCst) {
             return Ok(());
         }
+        // An MDT that has had its time by now is not given it once more.
+        self.core.mdt.wb.leave();
         let (done, over) = bounded::<()>(0);
         let core = self.core.clone();
         let watch = std::thread::spawn(move || give_up(&core, &over));
@@ -347,7 +349,6 @@ impl Threads {
         self.running.extend(core.senders.stop());
         // All is let out; what is called back from here on, nobody takes up.
         core.mdt.session.leave();
-        core.mdt.wb.leave();
         if let Some(hooks) = self.hooks.take() {
             let _ = hooks.leases.send(Lease::Stop);
             let _ = hooks.links.send(Link::Stop);

@@ -16,7 +16,7 @@ use crate::later;
 use crate::locked;
 use crate::out;
 use crate::places;
-use crate::record::Record;
+use crate::record::{Record, take_loss};
 
 /// Time a process has to flush and end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,6 +83,15 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     }
     // It may have left its mount behind when it was killed.
     fuse::detach_dead(&mountpoint).doing(|| "cannot unmount".into())?;
+    if let Some(why) = take_loss(&mountpoint) {
+        let log = record.log.iter().map(|log| format!(" (its log is {})", log.display()));
+        let text = format!("{shown} is unmounted: {why}{}", log.collect::<String>());
+        // Who forces an end has asked for it.
+        if !args.force {
+            return Err(Failure::run(text));
+        }
+        eprintln!("pinstripe: {text}");
+    }
     say(&mountpoint, Some(pid), common)
 }
 

@@ -138,6 +138,7 @@ impl Setup {
         };
         detach::announce(&self.text(&config.name, common), common.daemon_child);
         let ended = mounting.serve_until(&stops);
+        record.ended(&ended);
         server.shutdown();
         if common.daemon_child && ended.is_ok() {
             self.forget_log();

@@ -2,8 +2,8 @@
 //!
 //! Role: one small JSON file per process that `up` or `mount` started, in the runtime directory;
 //! found by mount point. A record whose process is gone means nothing. Root finds those of others
-//! as well, and believes them no more than they could do themselves. Never does: hold anything
-//! that could not be made anew.
+//! as well, and believes them no more than they could do themselves. A process that ends without having
+//! stored all leaves word of that beside. Never does: hold anything else that could not be made anew.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -63,6 +63,7 @@ impl Record {
         let path = Env::real().runtime()?.join(file_name(&self.mountpoint));
         let json = serde_json::to_vec_pretty(self).doing(|| "record".into())?;
         replace(&path, &json, 0o600).doing(|| format!("cannot write {}", path.display()))?;
+        let _ = std::fs::remove_file(loss_beside(&path));
         Ok(Published { path, process: self.process })
     }
 
@@ -155,11 +156,33 @@ impl Record {
     }
 }
 
+/// What became of what was written, if the last process of a mount point has left word of a loss; it is told once.
+pub fn take_loss(mountpoint: &Path) -> Option<String> {
+    let path = loss_beside(&Env::real().runtime().ok()?.join(file_name(mountpoint)));
+    let text = std::fs::read_to_string(&path).ok()?;
+    let _ = std::fs::remove_file(path);
+    Some(text)
+}
+
+fn loss_beside(record: &Path) -> PathBuf {
+    record.with_extension("loss")
+}
+
 /// A record that is removed with the process's end.
 #[derive(Debug)]
 pub struct Published {
     path: PathBuf,
     process: ProcessId,
+}
+
+impl Published {
+    /// Leaves word of how the mount ended, for who waits for that.
+    pub fn ended<T>(&self, outcome: &Outcome<T>) {
+        let Err(why) = outcome else { return };
+        if let Err(e) = replace(&loss_beside(&self.path), why.text.as_bytes(), 0o600) {
+            tracing::warn!("nobody is told how the mount ended: {e}");
+        }
+    }
 }
 
 impl Drop for Published {

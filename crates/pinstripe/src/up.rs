@@ -170,7 +170,9 @@ impl Setup {
             }
         };
         detach::announce(&self.text(volume, &socket, &also, common), common.daemon_child);
-        mounting.serve_until(stops).map(|()| record)
+        let ended = mounting.serve_until(stops);
+        record.ended(&ended);
+        ended.map(|()| record)
     }
 
     fn resident(&self, node: &Arc<Node>, volume: &Volume, socket: &Path) -> Resident {

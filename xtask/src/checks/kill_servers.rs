@@ -91,6 +91,7 @@ fn run(cx: &Cx) -> Result<()> {
         hung_servers::stood_still(&mut cluster)
     });
     cx.case("an MDT that comes late is told all that was done", || late_mdt::killed(cx));
+    cx.case("who unmounts without an MDT is told what is lost", || late_mdt::unmounted(cx));
     cx.case("an MDT that hangs for long is told all that was done", || {
         late_mdt::stopped(&mut cluster)
     });

@@ -6,6 +6,7 @@ use super::kill_servers::LONG;
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::holder::Holder;
+use crate::proc::Cmd;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -37,6 +38,27 @@ pub fn killed(cx: &Cx) -> Result<()> {
     drop(synced);
     cluster.unmount(&asks)?;
     cluster.unmount(&works)?;
+    cluster.stop_and_check()
+}
+
+/// It is not there when the mount ends: who ends it hears of the loss, and of nothing else.
+pub fn unmounted(cx: &Cx) -> Result<()> {
+    let mut cluster = Cluster::new(cx, "gone", Transport::Tcp, 1)?;
+    let mdt = cluster.find("mdt0")?;
+    let mnt = cluster.mount_with("works", &format!("request_timeout={REQUEST}"))?;
+    // In a directory that was made here all names are known.
+    std::fs::create_dir(mnt.join("d"))?;
+    std::fs::write(mnt.join("d/stored"), "stored")?;
+    Cmd::new("sync").arg("-f").arg(&mnt).ok()?;
+    cluster.kill(mdt);
+    std::fs::write(mnt.join("d/lost"), "lost")?;
+    let down = cx.pinstripe().arg("down").arg(&mnt).run()?.refused()?.errors();
+    ensure!(down.contains("is lost"), "`down` said: {down}");
+    cluster.start(mdt)?;
+    let mnt = cluster.mount("works")?;
+    same("what was synced", &std::fs::read(mnt.join("d/stored"))?, b"stored")?;
+    ensure!(!mnt.join("d/lost").exists(), "nothing was lost");
+    cluster.unmount(&mnt)?;
     cluster.stop_and_check()
 }
 

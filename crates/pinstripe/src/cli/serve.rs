@@ -80,6 +80,9 @@ pub struct UpArgs {
 
 /// `pinstripe down`
 #[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Waits until what was written is stored; when servers do not answer, for about a minute. Fails when some of it could not \
+be: the message names the log, which says what.")]
 pub struct DownArgs {
     /// Where it is mounted
     pub mountpoint: PathBuf,

@@ -162,9 +162,9 @@ fn finish(client: Client, forced: bool) -> Outcome<()> {
     };
     match done {
         Some(Ok(())) => Ok(()),
-        Some(Err(e)) => {
-            Err(Failure::run(format!("some of what was written could not be stored: {e}")))
-        }
+        Some(Err(e)) => Err(Failure::run(format!(
+            "some of what was written could not be stored, and is lost: {e}"
+        ))),
         None => Err(Failure::run("the end was forced before all that was written was stored")),
     }
 }
