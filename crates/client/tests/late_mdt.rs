@@ -6,7 +6,6 @@ mod common;
 mod relay;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::{READ, WRITE, World, root, until};
@@ -152,16 +151,15 @@ fn what_is_called_back_is_given_when_all_of_it_is_told() {
     relay.hold();
     let more: Vec<_> = (0..20).map(|n| put(&client, at, &format!("held{n}"))).collect();
     assert!(late(&client), "nothing is done here first");
-    let seen = AtomicBool::new(false);
+    let (tell, shown) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| {
             let found = holds(&other, at, "held19");
-            seen.store(true, SeqCst);
+            tell.send(()).unwrap();
             found
         });
         relay.holds();
-        std::thread::sleep(4 * TIME);
-        assert!(!seen.load(SeqCst), "it was shown before it was told");
+        assert!(shown.recv_timeout(4 * TIME).is_err(), "it was shown before it was told");
         relay.go_on();
         assert!(asks.join().unwrap());
     });

@@ -154,14 +154,15 @@ impl Mdt {
         Sending::new(message, Patience::Request).run(self, None).unwrap_or(Err(Errno::EIO))
     }
 
-    /// Sends without looking for what could be done here, and waits as long as it takes, unless this client ends.
+    /// Sends without looking for what could be done here, and waits as long as it takes; while this client ends, as long as a request may.
     pub(super) fn insist(&self, message: Message) -> Answer {
+        let begun = Instant::now();
         let mut sending = Sending::new(message, Patience::Session);
         loop {
             if let Some(answer) = sending.run(self, Some(Instant::now() + LOOK)) {
                 return answer;
             }
-            if self.wb.is_leaving() {
+            if self.wb.is_leaving() && begun.elapsed() >= self.wb.patience {
                 return Err(Errno::EIO);
             }
         }

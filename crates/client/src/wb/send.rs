@@ -138,8 +138,7 @@ impl Mdt {
         if !self.wb.may() {
             return self.here_among(cred, op);
         }
-        let wait = Wait::request();
-        let mut asked = 0;
+        let (mut asked, mut wait) = (0, None);
         loop {
             let mut tree = self.wb.tree.lock();
             if !self.wb.may() {
@@ -149,7 +148,10 @@ impl Mdt {
                 let full = tree.log.is_full();
                 let waited = match full || tree.is_busy(&[&op]) {
                     true if full => MutexGuard::unlocked(&mut tree, || self.flush()).map(|()| true),
-                    true => self.wb.turn(&mut tree, wait).map(|()| true),
+                    true => {
+                        let wait = *wait.get_or_insert_with(Wait::request);
+                        self.wb.turn(&mut tree, wait).map(|()| true)
+                    }
                     false => Ok(false),
                 };
                 match waited {

@@ -30,3 +30,26 @@ fn a_name_whose_inode_could_not_be_opened_is_asked_for() {
     let here = tree.apply(&own_cred(), &lookup, TimeSpec::default());
     assert!(matches!(here, apply::Local::Ask), "it may have been removed");
 }
+
+/// What an MDT that is full would refuse is not answered here.
+#[test]
+fn an_acl_that_is_a_mode_is_set_here_while_there_is_room() {
+    const MINIMAL: [u8; 28] = [
+        2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0,
+        255, 255, 255, 255,
+    ];
+    let trust = Trust::new(Arc::new(true.into()), Arc::new(Leases::new(true)), false);
+    let wb = Wb::new(trust, 65536, 1000, std::time::Duration::ZERO);
+    looked_up(&wb, &Op::Lookup { dir: DIR, name: b"f".to_vec() });
+    let (name, value) = (proto::acl::ACCESS.to_vec(), bytes::Bytes::from_static(&MINIMAL));
+    let set = Op::SetXattr { fid: FILE, name, value, flags: 0 };
+    let mut tree = wb.tree.lock();
+    tree.room = 0;
+    let full = tree.apply(&own_cred(), &set, TimeSpec::default());
+    assert!(matches!(full, apply::Local::Ask), "{full:?}");
+    tree.room = 1 << 20;
+    match tree.apply(&own_cred(), &set, TimeSpec::default()) {
+        apply::Local::Changed(Res::Attr { attr }) => assert_eq!(attr.mode & 0o7777, 0o640),
+        other => panic!("{other:?}"),
+    }
+}

@@ -21,8 +21,8 @@ pub struct Options {
     pub consistency: mount::Consistency,
 }
 
-/// Names that are understood, for hints.
-const KNOWN: &[&str] = &[
+/// Names that are understood of every file system.
+const OF_ALL: &[&str] = &[
     "ro",
     "rw",
     "suid",
@@ -38,10 +38,14 @@ const KNOWN: &[&str] = &[
     "noatime",
     "relatime",
     "strictatime",
-    "allow_other",
-    "nonempty",
     "default_permissions",
     "defaults",
+];
+
+/// Names of our own.
+const OWN: &[&str] = &[
+    "allow_other",
+    "nonempty",
     "forward_sync",
     "noforward_sync",
     "io_uring",
@@ -59,6 +63,11 @@ const KNOWN: &[&str] = &[
     "consistency",
     "pauses",
 ];
+
+/// All names that are understood.
+fn known() -> Vec<&'static str> {
+    [OF_ALL, OWN].concat()
+}
 
 /// Options of fstab(5) that are for others than us: who may mount, and when.
 const OF_FSTAB: &[&str] = &[
@@ -207,7 +216,7 @@ impl Options {
                 let seconds = number(name, value, 1, 86_400)?;
                 client.request_timeout = Duration::from_secs(seconds.into());
             }
-            other if KNOWN.contains(&other) => {
+            other if known().contains(&other) => {
                 let text = format!("the mount option {other} takes no value, but got '{value}'");
                 return Err(Failure::usage(text));
             }
@@ -227,8 +236,7 @@ fn fit(client: &mut client::Options, memory: Memory) {
 }
 
 fn valued(name: &str) -> bool {
-    name.starts_with("max_") && KNOWN.contains(&name)
-        || ["request_timeout", "pauses"].contains(&name)
+    name.starts_with("max_") && OWN.contains(&name) || ["request_timeout", "pauses"].contains(&name)
 }
 
 fn number(name: &str, value: &str, least: u32, most: u32) -> Outcome<u32> {
@@ -241,9 +249,9 @@ fn number(name: &str, value: &str, least: u32, most: u32) -> Outcome<u32> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let hint = match nearest(name, KNOWN) {
+    let hint = match nearest(name, &known()) {
         Some(known) => format!("did you mean {known}?"),
-        None => format!("known are {}", KNOWN.join(", ")),
+        None => format!("known are {}", known().join(", ")),
     };
     Failure::usage(format!("unknown mount option '{name}'; {hint}"))
 }
@@ -307,40 +315,19 @@ mod tests {
 
     #[test]
     fn the_help_tells_of_every_option_of_our_own() {
-        // Of all file systems, and one for tests.
-        const OTHERS: &[&str] = &[
-            "ro",
-            "rw",
-            "suid",
-            "nosuid",
-            "dev",
-            "nodev",
-            "exec",
-            "noexec",
-            "sync",
-            "async",
-            "dirsync",
-            "atime",
-            "noatime",
-            "relatime",
-            "strictatime",
-            "default_permissions",
-            "defaults",
-            "pauses",
-        ];
-        // What switches one of these back on.
-        const DEFAULTS: &[&str] = &["checksums", "forward_sync"];
+        // What switches another back on, and one for tests.
+        const UNTOLD: &[&str] = &["checksums", "forward_sync", "pauses"];
         let text = crate::cli::MOUNT_OPTIONS;
         let told: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-        for name in KNOWN.iter().filter(|n| !OTHERS.contains(n) && !DEFAULTS.contains(n)) {
+        for name in OWN.iter().filter(|n| !UNTOLD.contains(n)) {
             assert!(told.contains(name), "{name}");
         }
     }
 
     #[test]
     fn every_known_option_is_understood() {
-        for name in KNOWN {
-            let text = match *name {
+        for name in known() {
+            let text = match name {
                 "io_uring" => "io_uring=auto".to_string(),
                 "consistency" => "consistency=close-to-open".to_string(),
                 "max_cached_inodes" => "max_cached_inodes=1000".to_string(),
