@@ -25,6 +25,9 @@ use crate::record;
 pub const LOGS: u64 = 128;
 /// Bytes of logs kept, beside the newest.
 pub const LOG_BYTES: usize = 8 << 20;
+/// Bytes, and records, of logs that end with one group: no further log ends when there are so many. What is left
+/// ends with the groups that follow, each of which adds less.
+pub const ENDED: (usize, usize) = (4 << 20, 8192);
 
 proto::wire_struct! {
     /// The newest value of a record; `None`: it is removed.
@@ -122,7 +125,8 @@ impl Hot {
         self.logs.is_empty()
     }
 
-    /// Ends a group: its log, and what is left of logs that end with it. With `all` none is kept.
+    /// Ends a group: its log, and what is left of logs that end with it. With `all` none is kept, but for
+    /// those that are too much for one group.
     pub fn cut(&mut self, group: u64, writes: &mut Vec<Write>, all: bool) {
         let Gathered { list, keys } = std::mem::take(&mut self.gathered);
         if !keys.is_empty() {
@@ -138,11 +142,14 @@ impl Hot {
         while self.logs.front().is_some_and(|l| l.sequence + LOGS <= self.sequence) {
             self.end_first(group, writes);
         }
-        let most = LOG_BYTES + self.logs.back().map_or(0, |l| l.bytes);
-        while self.bytes > most || (all && !self.logs.is_empty()) {
-            if let Some(ended) = self.end_first(group, writes) {
-                writes.push(Write::Del(keys::log(ended % LOGS)));
+        let most = if all { 0 } else { LOG_BYTES + self.logs.back().map_or(0, |l| l.bytes) };
+        let (before, mut ended) = (writes.len(), 0);
+        while self.bytes > most && ended < ENDED.0 && writes.len() - before < ENDED.1 {
+            let at = writes.len();
+            if let Some(gone) = self.end_first(group, writes) {
+                writes.push(Write::Del(keys::log(gone % LOGS)));
             }
+            ended += writes[at..].iter().map(Write::bytes).sum::<usize>();
         }
     }
 

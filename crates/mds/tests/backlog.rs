@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Client, FILE, Solo};
-use net::{CallReply, ConnectOptions, Endpoint, Events, Server, ServerOptions, Session};
+use common::{Client, FILE, Obliging, Solo};
+use net::{ConnectOptions, Endpoint, Server, ServerOptions, Session};
 use oss::{Ost, OstLabel, OstOptions, OstService};
 use pinstripe_mds::MdtOptions;
 use proto::attr::A_SIZE_LAGS;
@@ -73,15 +73,6 @@ fn options() -> MdtOptions {
         poll_interval: Duration::from_millis(10),
         orphan_grace: Duration::ZERO,
         ..MdtOptions::default()
-    }
-}
-
-/// Gives back whatever is called back.
-struct Obliging;
-
-impl Events for Obliging {
-    fn call(&self, _: u16, _: bytes::Bytes, reply: CallReply) {
-        reply.send(0, vec![]);
     }
 }
 

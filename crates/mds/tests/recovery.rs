@@ -70,22 +70,32 @@ fn submit(c: &Client, ops: Vec<Op>) -> crossbeam_channel::Receiver<Vec<Res>> {
 
 #[test]
 fn an_answer_lost_with_the_server_is_given_again() {
-    answered_again(false);
+    answered_again(false, vec![]);
 }
 
 #[test]
 fn an_answer_lost_with_a_server_that_crashed_is_given_again() {
-    answered_again(true);
+    answered_again(true, vec![]);
 }
 
-fn answered_again(crash: bool) {
+/// What came after the change was not kept: it is done again, the change is not.
+#[test]
+fn an_answer_of_which_a_part_is_kept_is_given_again() {
+    answered_again(false, vec![Op::Sync {}]);
+    answered_again(true, vec![Op::Sync {}]);
+}
+
+fn answered_again(crash: bool, between: Vec<Op>) {
     let dir = common::private_dir();
     let (disk, socket) = (MemoryDisk::new(), dir.path().join("mdt"));
     let s = start(&disk, &socket);
     let proxy = Proxy::new(dir.path(), socket.clone());
     let c = Client::at(&Endpoint::Unix(proxy.path.clone()), common::connect());
     proxy.lose.store(true, SeqCst);
-    let answer = submit(&c, vec![c.create(Fid::ROOT, "once"), Op::GetAttr { fid: Fid::CURRENT }]);
+    let mut ops = vec![c.create(Fid::ROOT, "once")];
+    ops.extend(between);
+    ops.push(Op::GetAttr { fid: Fid::CURRENT });
+    let answer = submit(&c, ops);
     let observer = s.client_with(proto::mgs::FEATURE_OBSERVER, [1; 16]);
     common::until(|| observer.status()["last_committed"].as_u64() > Some(0));
     let crashed = disk.durable_copy();
@@ -99,7 +109,7 @@ fn answered_again(crash: bool) {
     let s = start(&disk, &socket);
     let results = answer.recv().unwrap();
     assert!(matches!(results[0], Res::Entry { created: true, .. }), "{results:?}");
-    assert!(matches!(&results[1], Res::Attr { attr } if attr.nlink == 1));
+    assert!(matches!(results.last(), Some(Res::Attr { attr }) if attr.nlink == 1));
     assert_eq!(c.list(Fid::ROOT), ["once"]);
     common::check(&disk, s, &[c]);
 }

@@ -54,14 +54,6 @@ pub struct Flight {
 }
 
 impl State {
-    /// Removes a record nobody reads, for instance of destroyed objects.
-    pub fn forget(&mut self, keys: Vec<Vec<u8>>) {
-        for key in keys {
-            self.ns.cache.put_raw(key, None);
-        }
-        self.arm();
-    }
-
     /// There is something to commit: a timer must run.
     pub fn arm(&mut self) {
         self.out.arm |= !std::mem::replace(&mut self.armed, true);
@@ -83,12 +75,14 @@ impl State {
 
     /// Whether the target is being closed and its store is to need no logs, which takes some room.
     fn settles(&self) -> bool {
-        self.closing && !self.ns.full && !self.no_room && !self.ns.cache.hot().is_empty()
+        let room = !self.ns.full && !self.no_room;
+        self.closing && room && self.ns.cache.dirty() == 0 && !self.ns.cache.hot().is_empty()
     }
 
     /// Whether something is left to be made durable before the target is closed.
     pub fn unsettled(&self) -> bool {
-        self.ns.cache.dirty() > 0 || !self.flights.is_empty() || self.settles()
+        let committed = self.ns.cache.dirty() == 0 && self.flights.is_empty();
+        !committed || self.settles() || !(self.tidy.is_done() || self.failed)
     }
 
     /// Cuts a group when somebody waits for it, or it is big enough.
@@ -199,6 +193,7 @@ impl State {
             self.cut();
         }
         self.unstall();
+        self.tidy_up();
         self.ns.cache.shrink();
     }
 
@@ -270,16 +265,18 @@ impl State {
         self.retry();
     }
 
+    /// Whether so many changes wait for the store, or `factor` times as many.
+    pub fn is_behind(&self, factor: usize) -> bool {
+        self.ns.cache.dirty() >= MAX_DIRTY_RECORDS * factor
+            || self.dirty_bytes() >= MAX_DIRTY_BYTES * factor
+    }
+
     /// Whether an operation must wait until the store has caught up; ENOSPC when it cannot.
     pub fn holds_back(&self, op: &Op) -> Result<bool, Errno> {
-        let over = |factor: usize| {
-            self.ns.cache.dirty() >= MAX_DIRTY_RECORDS * factor
-                || self.dirty_bytes() >= MAX_DIRTY_BYTES * factor
-        };
-        if !over(1) || !crate::ops::changes(op) {
+        if !self.is_behind(1) || !crate::ops::changes(op) {
             return Ok(false);
         }
-        match (self.no_room, over(2)) {
+        match (self.no_room, self.is_behind(2)) {
             (false, _) => Ok(true),
             (true, false) => Ok(false),
             (true, true) if self.gives_up() => Err(Errno::ENOSPC),
@@ -301,26 +298,30 @@ impl State {
 
     /// A request steps aside: what it has done already is kept for its client with the group that
     /// carries it, so that a crash before its end does not make a retry do it twice (invariant 4).
-    pub fn suspend(&mut self, task: &Task) {
-        if task.transno == 0 {
+    pub fn suspend(&mut self, task: &mut Task) {
+        if task.transno == task.kept {
             return;
         }
         let body = task.body(&[]);
         self.keep(task, Some(task.current), body);
     }
 
-    /// Keeps an answer, or the part that is there already.
-    pub fn keep(&mut self, task: &Task, current: Option<proto::Fid>, body: Vec<u8>) {
+    /// Keeps an answer, or the part that is there already. What came after the last change that is
+    /// kept in a group can be done again: it takes no room in another, where a thousand such
+    /// answers of one moment might be more than a group holds.
+    pub fn keep(&mut self, task: &mut Task, current: Option<proto::Fid>, body: Vec<u8>) {
         let id = task.session.id();
+        let stored = std::mem::replace(&mut task.kept, task.transno) == task.transno;
         let Some(c) = self.clients.get_mut(&id) else { return };
         let kept =
             record::Kept { xid: task.xid, transno: task.transno, current, body: body.into() };
         let bytes = c.keep(kept);
-        if !std::mem::replace(&mut c.changed, true) {
+        if c.changed {
+            self.reply_bytes += bytes;
+        } else if !stored {
+            c.changed = true;
             self.changed.push(id);
             self.reply_bytes += c.kept_bytes;
-        } else {
-            self.reply_bytes += bytes;
         }
     }
 

@@ -283,7 +283,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),
-        Work::Reap(fids) => fids.into_iter().for_each(|f| s.reap(f)),
+        Work::Reap(fids) => s.reap(fids),
         Work::Space(space, reserve) => s.space(space, reserve),
     }
 }

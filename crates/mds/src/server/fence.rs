@@ -107,7 +107,8 @@ impl State {
         let (fids, tickets) = self.ns.locks.drop_session(session);
         self.drop_waits(tickets);
         fids.into_iter().for_each(|f| self.wake_locks(f));
-        self.ns.drop_session(session).into_iter().for_each(|f| self.reap(f));
+        let opened = self.ns.drop_session(session);
+        self.reap(opened);
         self.drop_leases(session);
         self.sole_on_close(session);
     }

@@ -18,6 +18,7 @@ mod sole;
 mod state;
 mod status;
 mod task;
+mod tidy;
 mod wait;
 
 use std::path::{Path, PathBuf};

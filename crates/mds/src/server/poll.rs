@@ -52,6 +52,8 @@ pub struct Poller {
     interval: Duration,
     sessions: HashMap<u32, Arc<Session>>,
     retry: VecDeque<(Fid, Garbage)>,
+    /// Of the last that were tried, some went.
+    goes: bool,
 }
 
 impl Addresses {
@@ -113,6 +115,7 @@ impl Poller {
             interval,
             sessions: HashMap::new(),
             retry: VecDeque::new(),
+            goes: false,
         }
     }
 
@@ -127,7 +130,10 @@ impl Poller {
                 let all = self.poll();
                 next = Instant::now() + if all { self.interval } else { FIRST_POLL };
             }
-            let wait = next.saturating_duration_since(Instant::now()).min(FIRST_POLL);
+            // An OST that is back goes through what waited for it without a pause.
+            let most =
+                if self.goes && !self.retry.is_empty() { Duration::ZERO } else { FIRST_POLL };
+            let wait = next.saturating_duration_since(Instant::now()).min(most);
             self.collect(&garbage, wait);
         }
         for s in self.sessions.into_values() {
@@ -228,6 +234,7 @@ impl Poller {
         let (left, done): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|(_, g)| g.layout.osts.iter().any(|o| failed.contains(o)));
         self.retry.extend(left);
+        self.goes = !done.is_empty();
         let keys: Vec<_> =
             done.iter().map(|(f, g)| keys::garbage(*f, g.layout.generation)).collect();
         if !keys.is_empty() {

@@ -302,7 +302,7 @@ impl State {
                 _ => task.aside.asked.push(c.fid),
             }
         }
-        self.suspend(&task);
+        self.suspend(&mut task);
         self.leases.aside.insert(ticket, task);
         self.leases.of_session.entry(session).or_default().insert(ticket);
         self.relieve(session);

@@ -84,6 +84,7 @@ impl Service for Mdt {
             settles: false,
             bytes: 0,
             transno: 0,
+            kept: 0,
             aside: Aside::default(),
             granted: Vec::new(),
             reply,

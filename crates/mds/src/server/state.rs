@@ -4,7 +4,7 @@
 //! a commit or a lock. Assumptions: one thread at a time (`exec`). Never does: I/O, waiting;
 //! answers are collected and sent by the executor once it has let go of the lock.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use net::{Responder, Response, SessionRef};
@@ -18,6 +18,7 @@ use super::pace::Pace;
 use super::recall::{Halt, Leases};
 use super::sole::Sole;
 use super::task::{Parked, Task};
+use super::tidy::Tidy;
 use super::wait::Place;
 use crate::locks::Verdict;
 use crate::namespace::Namespace;
@@ -140,7 +141,7 @@ pub struct State {
     pub(super) stalled: VecDeque<Task>,
     pub(super) garbage: VecDeque<(u64, Vec<(Fid, Garbage)>)>,
     pub(super) reserve: Option<(u64, u64)>,
-    pub(super) reaping: HashSet<Fid>,
+    pub(super) tidy: Tidy,
     pub(super) armed: bool,
     pub(super) overdue: bool,
 }
@@ -174,7 +175,7 @@ impl State {
             stalled: VecDeque::new(),
             garbage: VecDeque::new(),
             reserve: None,
-            reaping: HashSet::new(),
+            tidy: Tidy::default(),
             armed: false,
             overdue: false,
         }
@@ -215,6 +216,7 @@ impl State {
             task.next = done.results.0.len();
             task.results = done.results.0;
             (task.current, task.transno) = (current, kept.transno);
+            task.kept = kept.transno;
             return Some(task);
         }
         let response = Response {
@@ -238,7 +240,7 @@ impl State {
             let special = match self.holds_back(op) {
                 Ok(false) => self.special(session, task.current, op),
                 Ok(true) => {
-                    self.suspend(&task);
+                    self.suspend(&mut task);
                     return self.stalled.push_back(task);
                 }
                 Err(e) => Some(Special::Result(failed(e))),
@@ -328,7 +330,7 @@ impl State {
         if task.transno > 0 {
             // Leases end with the session, what is kept does not.
             let kept = if leases.is_empty() { body.clone() } else { task.body(&[]) };
-            self.keep(&task, None, kept);
+            self.keep(&mut task, None, kept);
         }
         let response = Response {
             transno: task.transno,

@@ -37,6 +37,7 @@ pub fn json(s: &State) -> Vec<u8> {
         "fenced": s.fencing.fenced,
         "no_room": s.no_room(),
         "destroy_waiting": s.garbage_waiting(),
+        "remove_waiting": s.tidy.files(),
         "objects": space.objects,
         "full": s.ns.full,
         "failed": s.failed,

@@ -39,6 +39,8 @@ pub struct Task {
     pub bytes: usize,
     /// Transaction number of the last change (0: none).
     pub transno: u64,
+    /// Up to which change what it has done is kept for its client (0: not yet).
+    pub kept: u64,
     /// What it waits for, or has waited for, of others' leases.
     pub aside: Aside,
     /// Leases its operations earned.

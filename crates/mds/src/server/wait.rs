@@ -11,7 +11,7 @@ use super::loader::{LoadError, Loaded};
 use super::pace::Of;
 use super::state::State;
 use super::task::{Parked, Task};
-use crate::txn::{Need, Stop};
+use crate::txn::Need;
 
 /// What a request waits for.
 pub enum Place {
@@ -22,15 +22,15 @@ pub enum Place {
 }
 
 impl State {
-    pub fn wait(&mut self, task: Task, place: Place) {
+    pub fn wait(&mut self, mut task: Task, place: Place) {
         match place {
             Place::Commit(transno) => {
-                self.suspend(&task);
+                self.suspend(&mut task);
                 self.waiting_commit.entry(transno).or_default().push(task);
                 self.maybe_cut();
             }
             Place::Lock(ticket) => {
-                self.suspend(&task);
+                self.suspend(&mut task);
                 self.waiting_lock.insert(ticket, task);
             }
         }
@@ -65,8 +65,8 @@ impl State {
         }
     }
 
-    pub fn park(&mut self, need: Need, parked: Parked) {
-        if let Parked::Client(task) = &parked {
+    pub fn park(&mut self, need: Need, mut parked: Parked) {
+        if let Parked::Client(task) = &mut parked {
             self.suspend(task);
         }
         if let Some((_, waiting)) = self.parked.get_mut(&need) {
@@ -106,34 +106,9 @@ impl State {
                     task.links = links.clone().or(task.links.take());
                     self.step(*task);
                 }
-                Parked::Reap(fid) if failed => drop(self.reaping.remove(&fid)),
-                Parked::Reap(fid) => self.reap(fid),
+                Parked::Reap(fid) => self.reap_loaded(fid, failed),
             }
         }
         self.ns.cache.shrink();
-    }
-
-    /// Destroys a file that is unlinked and no longer open.
-    pub fn reap(&mut self, fid: Fid) {
-        if self.failed {
-            return;
-        }
-        let now = self.options.clock.now();
-        match self.ns.reap(fid, now) {
-            Ok(outcome) => {
-                self.reaping.remove(&fid);
-                self.forget_leases(&outcome.changes);
-                if self.ns.apply(outcome.changes, outcome.effects) {
-                    self.transno += 1;
-                    self.arm();
-                    self.maybe_cut();
-                }
-            }
-            Err(Stop::Miss(need)) => {
-                self.reaping.insert(fid);
-                self.park(need, Parked::Reap(fid));
-            }
-            Err(Stop::Errno(e)) => tracing::warn!(%fid, error = %e, "cannot remove an orphan"),
-        }
     }
 }

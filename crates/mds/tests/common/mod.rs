@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::{ConnectOptions, Endpoint, Events, Server, ServerOptions, Session};
+use net::{CallReply, ConnectOptions, Endpoint, Events, Server, ServerOptions, Session};
 use pinstripe_mds::{Mdt, MdtLabel, MdtOptions};
 use proto::mds::*;
 use proto::wire::List;
@@ -75,6 +75,15 @@ pub fn until(mut f: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("it did not come true");
+}
+
+/// Gives back whatever is called back.
+pub struct Obliging;
+
+impl Events for Obliging {
+    fn call(&self, _: u16, _: bytes::Bytes, reply: CallReply) {
+        reply.send(0, vec![]);
+    }
 }
 
 pub fn body(ops: Vec<Op>) -> Vec<u8> {
