@@ -12,7 +12,7 @@ use common::{World, root};
 use pinstripe_client::{Client, Data, OpenFlags};
 use proptest::prelude::*;
 use proto::attr::{A_INLINE, A_SIZE_LAGS};
-use proto::mds::C_EXCL;
+use proto::mds::{C_EXCL, RN_NOREPLACE};
 use proto::{Attr, Errno, Fid, FileKind};
 use steps::{PLAIN, RW, Run, Step, Tree, step, tree};
 
@@ -153,6 +153,44 @@ fn what_is_removed_where_it_was_made_costs_no_message_each() {
     let counted = a.stats().mds_messages - before;
     assert!(counted <= 4, "20 files renamed and removed: {counted} messages");
     assert_eq!(a.stats().surprises, 0);
+}
+
+#[test]
+fn files_move_between_directories_of_one_client_without_a_message_each() {
+    let world = World::new(1);
+    let (a, b) = (world.client(), world.client());
+    let (from, to) =
+        (make(&a, Fid::ROOT, "from", FileKind::Dir), make(&a, Fid::ROOT, "to", FileKind::Dir));
+    for i in 0..20 {
+        write_small(&a, from, &format!("f{i}")).release();
+    }
+    make(&a, to, "g0", FileKind::File);
+    let sub = make(&a, from, "sub", FileKind::Dir);
+    make(&a, sub, "deep", FileKind::File);
+    a.sync_all().unwrap();
+    let before = a.stats().mds_messages;
+    for i in 0..20 {
+        let (old, new) = (format!("f{i}"), format!("g{i}"));
+        a.rename(&root(), from, old.as_bytes(), to, new.as_bytes(), 0).unwrap();
+    }
+    a.rename(&root(), to, b"g1", from, b"g2", RN_NOREPLACE).unwrap();
+    let over = a.rename(&root(), from, b"g2", to, b"g2", RN_NOREPLACE);
+    assert_eq!(over.err(), Some(Errno::EEXIST));
+    let counted = a.stats().mds_messages - before;
+    assert!(counted <= 1, "21 files moved: {counted} messages");
+    // One of the two directories is asked for first: what was done to both is told.
+    assert!(b.lookup(&root(), to, b"g1").is_err());
+    for i in (0..20).filter(|i| *i != 1) {
+        assert_eq!(size(&b, to, &format!("g{i}")), 8192);
+        assert!(b.lookup(&root(), from, format!("f{i}").as_bytes()).is_err());
+    }
+    assert_eq!(size(&b, from, "g2"), 8192);
+    // A directory takes what is above it along: that is asked for.
+    a.rename(&root(), from, b"sub", to, b"sub", 0).unwrap();
+    let moved = b.lookup(&root(), to, b"sub").unwrap();
+    assert_eq!(moved.fid, sub);
+    assert_eq!(b.lookup(&root(), sub, b"deep").unwrap().size, 0);
+    assert_eq!((a.stats().surprises, b.stats().surprises), (0, 0));
 }
 
 #[test]

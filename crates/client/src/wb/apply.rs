@@ -306,10 +306,6 @@ impl Tree {
         if flags & !RN_NOREPLACE != 0 || odd(from.1) || odd(to.1) {
             return Ask;
         }
-        // Whether a directory is above another is not this client's to say among others.
-        if from.0 != to.0 && !self.trust.alone() {
-            return Ask;
-        }
         let (fid, kind) = match self.own_name(from.0, from.1) {
             Found::Is(fid, kind) => (fid, kind),
             // What else may be wrong with it is for the MDT to say.
@@ -322,6 +318,7 @@ impl Tree {
             Found::Unknown => return Ask,
         };
         let is_dir = kind == FileKind::Dir;
+        // Whether a directory is above another is the MDT's to say.
         if is_dir && from.0 != to.0 {
             return Ask;
         }
