@@ -6,7 +6,8 @@
 //! - A thread has an io_uring of its own and offers one entry at a time, so a thread whose handler blocks offers nothing and
 //!   keeps no request from the others; and the thread that answered last, whose caches are warm, gets the next request.
 //! - Threads are pinned to the CPU of their queue: the caller sleeps while they work, and nobody has to be woken elsewhere.
-//! - While one thread asks nearly everything, they give way to it (`modest`), or it would be woken elsewhere.
+//! - While one thread asks nearly everything and changes nothing, or is woken on another CPU with each answer (`hops`), they
+//!   give way to it (`modest`), so that it stays where it is.
 //! - Nothing that was offered can be withdrawn, so a thread with an entry lives as long as the session.
 //! - The `steward` offers all entries first. A request in one of its entries means that every thread of the queue is busy:
 //!   the entry goes, with the request, to a parked thread or a new one, which keeps it. So threads multiply exactly when
@@ -20,6 +21,7 @@
 
 mod entry;
 mod growth;
+mod hops;
 mod hub;
 mod modest;
 mod port;
@@ -32,6 +34,7 @@ use crate::dying::Desk;
 use crate::near::Streak;
 pub use entry::Landing;
 pub(crate) use entry::{Entry, Message};
+use hops::Hops;
 use hub::Hub;
 use modest::Modesty;
 use parking_lot::{Condvar, Mutex};
@@ -95,6 +98,7 @@ pub(crate) struct Ring {
     nudges: AtomicU64,
     /// None where threads may not give way.
     modesty: Option<Arc<Modesty>>,
+    hops: Hops,
 }
 
 /// Counters of one CPU, on cache lines of their own.
@@ -164,6 +168,7 @@ impl Ring {
             watched: AtomicBool::new(false),
             nudges: AtomicU64::new(0),
             modesty,
+            hops: Hops::new(),
         }))
     }
 

@@ -100,7 +100,9 @@ impl Place {
         {
             return Asker::Nobody;
         }
-        // What is changed is worked on in the background, too, by threads that would not give way.
+        let hops = ring.hops.request(header.pid, entry.queue);
+        // What is changed is worked on in the background, too, by threads that would not give way: only for one who
+        // would else be woken elsewhere each time.
         let only_looks = matches!(
             header.opcode,
             op::LOOKUP
@@ -116,7 +118,7 @@ impl Place {
                 | op::READLINK
                 | op::STATX
         );
-        let other = !only_looks || !matches!(self, Place::Cpu(_));
+        let other = !(only_looks || hops) || !matches!(self, Place::Cpu(_));
         match ring.queues[entry.queue].streak.request(header.pid, other) {
             true => Asker::Alone,
             false => Asker::Others,
