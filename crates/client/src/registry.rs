@@ -17,9 +17,9 @@ use crate::inode::{Idle, Inode, Place};
 
 const SHARDS: usize = 16;
 /// Closed and clean files that are kept with their data, at most.
-pub(crate) const IDLE_MAX: usize = 4096;
+pub(crate) const IDLE_MAX: usize = 32_768;
 /// Bytes of such data, at most.
-const IDLE_BYTES: usize = 32 << 20;
+const IDLE_BYTES: usize = 64 << 20;
 /// Closed and clean files of which the attributes are kept, about 1 KiB each, at most.
 const BARE_MAX: usize = 32_768;
 /// More of each that wait for [`Registry::trim`]: who closes a file does not look at others, which the

@@ -155,6 +155,45 @@ fn what_is_removed_where_it_was_made_costs_no_message_each() {
     assert_eq!(a.stats().surprises, 0);
 }
 
+/// As git writes an object: under another name first, which goes while the file may still be open.
+#[test]
+fn a_name_less_of_an_open_file_that_keeps_one_costs_no_message() {
+    for others in [false, true] {
+        let world = World::new(1);
+        let (a, b) = (world.client(), others.then(|| world.client()));
+        let d = make(&a, Fid::ROOT, "d", FileKind::Dir);
+        write_small(&a, d, "first").release();
+        a.sync_all().unwrap();
+        let before = a.stats().mds_messages;
+        let mut open = Vec::new();
+        for i in 0..20 {
+            let (tmp, name) = (format!("tmp{i}"), format!("f{i}"));
+            let f = write_small(&a, d, &tmp);
+            a.link(&root(), f.fid(), d, name.as_bytes()).unwrap();
+            assert_eq!(a.unlink(&root(), d, tmp.as_bytes()).unwrap().nlink, 1);
+            open.push(f);
+        }
+        let counted = a.stats().mds_messages - before;
+        assert!(counted <= 1, "20 names gone: {counted} messages");
+        // The last name of an open file: it stays until it is closed.
+        let last = open.pop().unwrap();
+        assert_eq!(a.unlink(&root(), d, b"f19").unwrap().nlink, 0);
+        last.write(0, Data::Slice(&[1; 10])).unwrap();
+        let seen = b.unwrap_or_else(|| world.client());
+        for i in 0..19 {
+            assert_eq!(size(&seen, d, &format!("f{i}")), 8192);
+            assert_eq!(seen.lookup(&root(), d, format!("f{i}").as_bytes()).unwrap().nlink, 1);
+            assert!(seen.lookup(&root(), d, format!("tmp{i}").as_bytes()).is_err());
+        }
+        assert!(seen.lookup(&root(), d, b"f19").is_err());
+        let mut buf = [0; 10];
+        assert_eq!((last.read(0, &mut buf).unwrap(), buf), (10, [1; 10]));
+        last.release();
+        open.iter().for_each(|f| f.release());
+        assert_eq!((a.stats().surprises, seen.stats().surprises), (0, 0));
+    }
+}
+
 #[test]
 fn files_move_between_directories_of_one_client_without_a_message_each() {
     let world = World::new(1);

@@ -271,13 +271,20 @@ impl Tree {
         if is_dir && !known!(self.own_empty(fid)) {
             return Fails(Errno::ENOTEMPTY);
         }
-        if self.opens.is_open(fid) || self.own(fid).is_none() || !self.keeps_up(dir) {
+        if !self.may_drop_link(fid) || !self.keeps_up(dir) {
             return Ask;
         }
         self.names.set(dir, name, None, true);
         self.touch_dir(dir, -i64::from(is_dir), now);
         let attr = known!(self.drop_link(fid, now));
         Changed(Res::Attr { attr })
+    }
+
+    /// Whether a link of an inode may go here: a file that goes with it must not be open, or the MDT is to know of that.
+    fn may_drop_link(&mut self, fid: Fid) -> bool {
+        let Some(known) = self.own(fid) else { return false };
+        let stays = !known.attr.is_dir() && known.attr.nlink > 1;
+        stays || !self.opens.is_open(fid)
     }
 
     /// A link less; what is left of the inode.
@@ -338,7 +345,7 @@ impl Tree {
             if lost_dir && !known!(self.own_empty(other)) {
                 return Fails(Errno::ENOTEMPTY);
             }
-            if self.opens.is_open(other) || self.own(other).is_none() {
+            if !self.may_drop_link(other) {
                 return Ask;
             }
         }
