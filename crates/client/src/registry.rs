@@ -133,6 +133,15 @@ impl Registry {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
+    /// Those of which something would be lost. Few of the many that are kept: the others are not touched but for this.
+    pub(crate) fn unclean(&self) -> Vec<Arc<Inode>> {
+        let unclean = |inode: &&Arc<Inode>| !inode.st.lock().is_clean();
+        let of = |s: &Mutex<HashMap<Fid, Arc<Inode>>>| {
+            s.lock().values().filter(unclean).cloned().collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
+    }
+
     /// A file may not be needed any more: of the longest idle ones first the data goes, then, much
     /// later, what else is known of them.
     pub(crate) fn rest(&self, inode: &Arc<Inode>) {
@@ -273,6 +282,20 @@ mod tests {
         let last = Fid { seq: 7, oid: (limit + 4 * TRIM_LATER) as u32, ver: 0 };
         assert!(registry.find(last).is_some());
         limit
+    }
+
+    #[test]
+    fn what_is_to_be_synced_is_what_would_be_lost() {
+        let registry = Registry::within(CACHED_INODES as usize);
+        let fids: Vec<_> = (1..=100).map(|oid| Fid { seq: 7, oid, ver: 0 }).collect();
+        let all: Vec<_> =
+            fids.iter().map(|fid| registry.get(&Attr { fid: *fid, ..attr() })).collect();
+        assert!(registry.unclean().is_empty());
+        all[3].st.lock().unreported = true;
+        all[70].st.lock().mtime = Some(proto::TimeSpec::default());
+        let mut found: Vec<_> = registry.unclean().iter().map(|inode| inode.fid).collect();
+        found.sort();
+        assert_eq!(found, [fids[3], fids[70]]);
     }
 
     #[test]

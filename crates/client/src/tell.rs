@@ -296,13 +296,12 @@ impl Core {
     /// syncfs: everything of this client is durable; the first error met.
     pub(crate) fn sync_all(self: &Arc<Core>, caller: Option<Caller>) -> Result<(), Errno> {
         self.closed_all();
-        let inodes = self.registry.all();
-        for inode in &inodes {
+        let dirty = self.registry.unclean();
+        for inode in &dirty {
             self.push(inode, true, None);
         }
         let until = Instant::now() + self.options.request_timeout;
         let mut outcome = Ok(());
-        let dirty: Vec<_> = inodes.iter().filter(|inode| !inode.st.lock().is_clean()).collect();
         for inode in &dirty {
             outcome = outcome.and(self.drain_by(inode, until));
         }

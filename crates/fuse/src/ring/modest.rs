@@ -5,7 +5,8 @@
 //! idles there, because this one is busy: with us (opening, reading and closing a small file took 55 us so, 12 us on one
 //! CPU, in a virtual machine). A CPU where nothing but threads of SCHED_IDLE run counts as idle, too. So while one
 //! thread asks nearly everything that comes to a queue, and changes nothing, all who answer are such threads. (What changes
-//! is worked on in the background, too, by threads that would not give way to them.)
+//! is worked on in the background, too, by threads that would not give way to them: then they are for one who is moved
+//! with each answer only, see `hops`.)
 //!
 //! Assumptions: such a thread gets next to nothing of a CPU that others want, so it must never be one for long. Where nobody
 //! has answered for a [`TICK`] a thread that watches makes ordinary ones of them again; if one of them was kept from running
