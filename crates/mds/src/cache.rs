@@ -120,8 +120,6 @@ fn segment(fid: Fid) -> usize {
 }
 
 const BLOB_WEIGHT: usize = 128;
-/// Bytes of an inode's record, about.
-const INODE_BYTES: usize = 220;
 /// Bytes of an entry's record beside the name.
 const ENTRY_BYTES: usize = 43;
 /// What a known absence weighs.
@@ -242,8 +240,9 @@ impl Cache {
             d.dead = true;
         }
         table.insert(fid, Slot { value, stored, group: self.group, used: Cell::new(true) });
-        if self.dirty_inodes.insert(fid) {
-            self.dirty_bytes += INODE_BYTES;
+        match self.dirty_inodes.insert(fid) {
+            true => self.dirty_bytes += add,
+            false => self.dirty_bytes = (self.dirty_bytes + add).saturating_sub(less),
         }
     }
 

@@ -25,9 +25,11 @@ use crate::record;
 pub const LOGS: u64 = 128;
 /// Bytes of logs kept, beside the newest.
 pub const LOG_BYTES: usize = 8 << 20;
-/// Bytes, and records, of logs that end with one group: no further log ends when there are so many. What is left
-/// ends with the groups that follow, each of which adds less.
-pub const ENDED: (usize, usize) = (4 << 20, 8192);
+/// Bytes, and records, of logs that end with one group, if more than one does. What is left ends with the groups that
+/// follow, each of which adds less.
+pub const ENDED_BYTES: usize = 4 << 20;
+/// See [`ENDED_BYTES`].
+pub const ENDED_RECORDS: usize = 8192;
 
 proto::wire_struct! {
     /// The newest value of a record; `None`: it is removed.
@@ -138,18 +140,26 @@ impl Hot {
             self.add(self.sequence + 1, e.0.len(), keys);
             writes.push(Write::Put(keys::log(self.sequence % LOGS), e.0));
         }
+        let (before, mut ended) = (writes.len(), 0);
         // The log that this one takes the place of.
-        while self.logs.front().is_some_and(|l| l.sequence + LOGS <= self.sequence) {
+        while let Some(first) = self.logs.front()
+            && first.sequence + LOGS <= self.sequence
+        {
+            ended += first.bytes;
             self.end_first(group, writes);
         }
         let most = if all { 0 } else { LOG_BYTES + self.logs.back().map_or(0, |l| l.bytes) };
-        let (before, mut ended) = (writes.len(), 0);
-        while self.bytes > most && ended < ENDED.0 && writes.len() - before < ENDED.1 {
-            let at = writes.len();
+        while self.bytes > most
+            && let Some(first) = self.logs.front()
+        {
+            let records = writes.len() - before + first.keys.len();
+            if ended > 0 && (ended + first.bytes > ENDED_BYTES || records > ENDED_RECORDS) {
+                return;
+            }
+            ended += first.bytes;
             if let Some(gone) = self.end_first(group, writes) {
                 writes.push(Write::Del(keys::log(gone % LOGS)));
             }
-            ended += writes[at..].iter().map(Write::bytes).sum::<usize>();
         }
     }
 

@@ -177,7 +177,7 @@ impl Inode {
         self.version += 1;
     }
 
-    /// Bytes it takes in memory, roughly; for the cache's limit.
+    /// Bytes it takes in memory, roughly, and at most in a record; for the limits of the cache and of groups.
     pub fn weight(&self) -> usize {
         let home = self.home.as_ref().map_or(0, |h| h.name.len() + 32);
         let layout = self.layout.as_ref().map_or(0, |l| l.osts.len() * 4);

@@ -188,3 +188,40 @@ fn many_answers_of_one_moment_are_long() {
     serves(&c);
     common::check(&disk, s, &[c]);
 }
+
+#[test]
+fn what_is_made_while_the_store_stands_still_is_long() {
+    let disk = MemoryDisk::new();
+    let s = Solo::new(&disk);
+    let c = s.client();
+    c.make(Fid::ROOT, "held", FILE).unwrap();
+    disk.hold();
+    let (link, each) = (vec![b't'; 4095], 64);
+    let symlink = |i: usize| Op::Create {
+        dir: Fid::ROOT,
+        name: format!("s{i}").into_bytes(),
+        fid: c.fid(),
+        mode: 0o120777,
+        umask: 0,
+        rdev: 0,
+        target: link.clone(),
+        flags: C_EXCL,
+        open: 0,
+    };
+    let total = 3 * MAX_COMMIT_BYTES / link.len();
+    std::thread::scope(|t| {
+        let writer = t.spawn(|| {
+            for from in (0..total).step_by(each) {
+                let results = c.run((from..from + each).map(symlink).collect());
+                assert!(results.iter().all(|r| matches!(r, Res::Entry { created: true, .. })));
+            }
+        });
+        let stalls = || c.status()["stalled"].as_u64() > Some(0);
+        common::until(|| stalls() || writer.is_finished());
+        disk.release();
+        writer.join().unwrap();
+    });
+    serves(&c);
+    assert_eq!(inodes(&c), total.next_multiple_of(each) as u64 + 3);
+    common::check(&disk, s, &[c]);
+}

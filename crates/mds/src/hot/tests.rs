@@ -192,6 +192,36 @@ fn logs_are_bounded_in_bytes() {
 }
 
 #[test]
+fn no_more_of_what_is_cold_is_written_at_once_than_a_group_takes() {
+    const AT_ONCE: u32 = 3000;
+    let key = |n: u32| keys::of(keys::INODE, Fid::new(1, n));
+    let (mut hot, mut held, mut group) = (Hot::default(), Held::default(), 0);
+    let mut cut = |hot: &mut Hot, all| {
+        group += 1;
+        let mut writes = Vec::new();
+        hot.cut(group, &mut writes, all);
+        let single = |w: &&Write| w.key()[0] == keys::INODE;
+        assert!(writes.len() <= ENDED_RECORDS + 10, "{}", writes.len());
+        assert!(writes.iter().filter(single).map(Write::bytes).sum::<usize>() <= ENDED_BYTES);
+        apply(&mut held, writes);
+        hot.stored(group);
+    };
+    for from in (0..20 * AT_ONCE).step_by(AT_ONCE as usize) {
+        for n in from..from + AT_ONCE {
+            assert_eq!(hot.take(key(n), Some(inode(n.into())), true), None);
+        }
+        cut(&mut hot, false);
+    }
+    let mut cuts = 0;
+    while !hot.is_empty() {
+        cut(&mut hot, true);
+        cuts += 1;
+    }
+    assert!(cuts > 1 && held.len() == 20 * AT_ONCE as usize, "{cuts}, {}", held.len());
+    assert!((0..20 * AT_ONCE).all(|n| held[&key(n)] == inode(n.into())));
+}
+
+#[test]
 fn golden_bytes() {
     let (gone, there) = (b"r0123456789abcdef", b"iABCDEFGHIJKLMNOP");
     let mut hot = Hot { sequence: 256, ..Hot::default() };
