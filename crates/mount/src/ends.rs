@@ -19,6 +19,7 @@ use std::time::Duration;
 use client::OpenFile;
 use fuse::Notifier;
 use parking_lot::Mutex;
+use proto::Errno;
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::tellers::Tellers;
@@ -33,8 +34,20 @@ const TRIES: u32 = 20;
 /// How long who drops pages waits for what is being stored.
 const STORING: Duration = Duration::from_secs(2);
 
+/// A file by which tails are read.
+pub trait Reads {
+    /// Reads on nobody's behalf: the access time stays; how many bytes there are.
+    fn peek(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno>;
+}
+
+impl Reads for OpenFile {
+    fn peek(&self, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        OpenFile::peek(self, at, into)
+    }
+}
+
 /// What is known of one file.
-struct End {
+struct End<F> {
     /// Where the kernel knows the file to end, or further.
     known: AtomicU64,
     /// All pages the kernel has of the file have the bytes up to there.
@@ -48,10 +61,10 @@ struct End {
     /// Held while it is stored.
     storing: Mutex<()>,
     /// By which it is read, and to read it with.
-    readers: Mutex<Vec<Weak<OpenFile>>>,
+    readers: Mutex<Vec<Weak<F>>>,
 }
 
-impl End {
+impl<F: Reads> End<F> {
     /// The smallest of what the kernel was told.
     fn known(&self) -> u64 {
         self.cut(self.short.swap(u64::MAX, SeqCst))
@@ -63,7 +76,12 @@ impl End {
         self.known.fetch_min(size, SeqCst).min(size)
     }
 
-    fn read_by(&self, file: Weak<OpenFile>) {
+    /// Whether somebody can read its pages through an open file.
+    fn is_open(&self) -> bool {
+        self.readers.lock().iter().any(|file| file.strong_count() > 0)
+    }
+
+    fn read_by(&self, file: Weak<F>) {
         let mut readers = self.readers.lock();
         if !readers.iter().any(|known| known.ptr_eq(&file)) {
             readers.retain(|known| known.strong_count() > 0);
@@ -105,9 +123,8 @@ impl End {
 }
 
 /// The files whose ends are followed.
-#[derive(Default)]
-pub struct Ends {
-    files: Mutex<HashMap<u64, Arc<End>>>,
+pub struct Ends<F = OpenFile> {
+    files: Mutex<HashMap<u64, Arc<End<F>>>>,
     /// How many; a mount that is alone needs none, and no lock.
     count: AtomicUsize,
     /// Who raises them, and waits for servers, too.
@@ -116,8 +133,19 @@ pub struct Ends {
     pub dropping: Tellers,
 }
 
-impl Ends {
-    fn find(&self, node: u64) -> Option<Arc<End>> {
+impl<F> Default for Ends<F> {
+    fn default() -> Ends<F> {
+        Ends {
+            files: Mutex::default(),
+            count: AtomicUsize::new(0),
+            raising: Tellers::default(),
+            dropping: Tellers::default(),
+        }
+    }
+}
+
+impl<F: Reads> Ends<F> {
+    fn find(&self, node: u64) -> Option<Arc<End<F>>> {
         if self.count.load(SeqCst) == 0 {
             return None;
         }
@@ -128,12 +156,7 @@ impl Ends {
     /// now on has the bytes up to `filled`, and nothing it has had fewer. The node of a file that had to give way, whose
     /// pages must go.
     #[must_use]
-    pub fn follow(
-        &self,
-        node: u64,
-        file: Weak<OpenFile>,
-        (known, filled): (u64, u64),
-    ) -> Option<u64> {
+    pub fn follow(&self, node: u64, file: Weak<F>, (known, filled): (u64, u64)) -> Option<u64> {
         let mut files = self.files.lock();
         if let Some(end) = files.get(&node) {
             end.read_by(file);
@@ -183,11 +206,12 @@ impl Ends {
     }
 
     /// Whether the kernel must be told by [`Ends::raise`] that a file is so long, before anything else tells it. `stores`:
-    /// bytes may be stored.
+    /// bytes may be stored. Of one that nobody has open the answer itself may tell it, once all pages have the bytes: if it
+    /// ignores that, it asks again before anybody reads.
     pub fn grows(&self, node: u64, size: u64, stores: bool) -> bool {
         let Some(end) = self.find(node) else { return false };
         if size > end.known() {
-            return stores || size > end.filled.load(SeqCst);
+            return size > end.filled.load(SeqCst) || stores && end.is_open();
         }
         end.cut(size);
         false
@@ -195,8 +219,7 @@ impl Ends {
 
     /// Whether the kernel may have pages of a file that somebody can read through an open file.
     pub fn shows(&self, node: u64) -> Option<bool> {
-        let open = |end: Arc<End>| end.readers.lock().iter().any(|file| file.strong_count() > 0);
-        self.find(node).map(open)
+        self.find(node).map(|end| end.is_open())
     }
 
     /// A file is changed here, otherwise than by [`Ends::written`]: nothing is stored of it any more that was read before.
@@ -293,9 +316,22 @@ impl Ends {
 mod tests {
     use super::*;
 
+    /// A file that is open.
+    struct Open;
+
+    impl Reads for Open {
+        fn peek(&self, _: u64, into: &mut [u8]) -> Result<usize, Errno> {
+            Ok(into.len())
+        }
+    }
+
+    fn ends() -> Ends<Open> {
+        Ends::default()
+    }
+
     #[test]
     fn what_is_longer_than_the_kernel_knows_grows() {
-        let ends = Ends::default();
+        let ends = ends();
         assert!(!ends.grows(7, 100, true), "it has no pages of it");
         assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
         assert!(!ends.grows(7, 100, true) && ends.grows(7, 101, true));
@@ -305,14 +341,31 @@ mod tests {
         assert!(ends.grows(7, 100, true), "what was told before counts");
         ends.forget(7);
         assert!(!ends.grows(7, 1000, true));
-        assert_eq!(ends.follow(8, Weak::new(), (100, 500)), None);
+        let open = Arc::new(Open);
+        assert_eq!(ends.follow(8, Arc::downgrade(&open), (100, 500)), None);
         assert!(ends.grows(8, 300, true) && !ends.grows(8, 500, false), "all pages have the bytes");
         assert!(ends.grows(8, 501, false));
     }
 
     #[test]
+    fn what_nobody_has_open_is_told_by_the_answer_itself() {
+        let (ends, open) = (ends(), Arc::new(Open));
+        assert_eq!(ends.follow(7, Arc::downgrade(&open), (0, 100)), None);
+        assert!(
+            ends.grows(7, 100, true),
+            "who has it open reads up to the end that the kernel knows"
+        );
+        drop(open);
+        assert!(!ends.grows(7, 100, true), "who opens it has it asked for");
+        assert!(ends.grows(7, 101, true), "there may be zeros behind the end");
+        let again = Arc::new(Open);
+        assert_eq!(ends.follow(7, Arc::downgrade(&again), (0, 0)), None);
+        assert!(ends.grows(7, 100, true) && ends.shows(7) == Some(true));
+    }
+
+    #[test]
     fn what_a_read_says_of_the_end_is_believed() {
-        let ends = Ends::default();
+        let ends = ends();
         assert_eq!(ends.follow(7, Weak::new(), (100, 100)), None);
         ends.short(7, 120);
         assert!(!ends.grows(7, 100, true), "behind it");
@@ -325,7 +378,7 @@ mod tests {
 
     #[test]
     fn files_are_followed_up_to_a_limit() {
-        let ends = Ends::default();
+        let ends = ends();
         let out = |node| ends.follow(node, Weak::new(), (0, 0));
         assert!((0..MAX_FILES as u64).all(|node| out(node).is_none()));
         let gone = out(MAX_FILES as u64).unwrap();

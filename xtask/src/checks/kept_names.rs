@@ -7,7 +7,7 @@ use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -22,6 +22,8 @@ const GROWTH: u64 = 5000;
 const SETTLED: Duration = Duration::from_millis(500);
 /// Threads of each mount that contend for one name.
 const CONTENDERS: usize = 3;
+/// Files that are made, read and looked at.
+const MADE: u64 = 20;
 
 fn exists(path: &Path) -> Result<bool> {
     match path.symlink_metadata() {
@@ -62,6 +64,32 @@ pub fn looked_at(mnt: &Path, other: &Path, pid: i32) -> Result<()> {
         ensure!(!exists(&absent)?, "round {round}: what was removed is there still");
     }
     Ok(())
+}
+
+/// What was read as soon as it was written is looked at again without the mount, as by a build that finds nothing to do.
+pub fn made_and_read(mnt: &Path, pid: i32) -> Result<()> {
+    let dir = mnt.join("made-and-read");
+    std::fs::create_dir(&dir)?;
+    let files: Vec<PathBuf> = (0..MADE).map(|n| dir.join(n.to_string())).collect();
+    for (n, file) in (1..).zip(&files) {
+        std::fs::write(file, vec![b'x'; n])?;
+    }
+    // Nothing of them is to be told any more.
+    rustix::fs::syncfs(&File::open(&dir)?)?;
+    for (n, file) in (1..).zip(&files) {
+        // Not by what asks for its length when it has it open.
+        let read = File::open(file)?.read_at(&mut [0; 2 * MADE as usize], 0)?;
+        ensure!(read == n, "{read} bytes are read of {n}");
+    }
+    let wanted: Vec<u64> = (1..=MADE).collect();
+    until("attributes are kept", || {
+        let lengths = |files: &[PathBuf]| -> Vec<u64> {
+            files.iter().filter_map(|file| Some(std::fs::metadata(file).ok()?.len())).collect()
+        };
+        let again = files.clone();
+        lengths(&files) == wanted
+            && while_stopped(pid, move || lengths(&again)).is_ok_and(|told| told == wanted)
+    })
 }
 
 /// A file whose name is kept has grown elsewhere: who opens it, and asks nothing else, is shown all of it.

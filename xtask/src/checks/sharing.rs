@@ -84,6 +84,9 @@ fn run(cx: &Cx) -> Result<()> {
         let pid = cluster.mount_pid(&a)?;
         kept_names::looked_at(&a, &b, pid)
     });
+    cx.case("read when it was made, and looked at while its mount is stopped", || {
+        kept_names::made_and_read(&a, cluster.mount_pid(&a)?)
+    });
     cx.case("grown where its name is kept", || kept_names::grown(&a, &b, times / 5));
     let rounds = cx.size(3000, 500);
     cx.case("attributes, one by one", || believed::one_by_one(&a, &b, cx.seed(), rounds));
