@@ -349,9 +349,14 @@ impl State {
             && !self.talking
     }
 
-    /// Whether data was written that the servers do not have, or the MDT was not told of.
+    /// Whether data was written that is not on the servers' disks, or the MDT was not told of.
     pub(crate) fn has_changes(&self) -> bool {
-        self.held != Held::default()
+        self.held.unstable > 0 || self.has_untold()
+    }
+
+    /// Whether data was written that the servers do not have, or the MDT was not told of.
+    pub(crate) fn has_untold(&self) -> bool {
+        self.held.dirty > 0
             || self.unreported
             || self.mtime.is_some()
             || self.unsaid.is_some()

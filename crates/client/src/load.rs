@@ -220,8 +220,10 @@ impl Core {
                     st.learn(&attr, asked.epoch);
                     return Ok(st.show());
                 }
+                let mut read = None;
                 if self.knows(&st) {
                     st.learn(&attr, asked.epoch);
+                    read = st.atime;
                 }
                 let late = st.unsaid;
                 drop(st);
@@ -240,6 +242,8 @@ impl Core {
                 if let Some(late) = late {
                     late.show(&mut attr);
                 }
+                // When it was read here may not be told yet, and is shown however it is looked at.
+                attr.atime = read.unwrap_or(attr.atime);
                 break;
             }
         }

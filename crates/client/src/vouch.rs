@@ -71,7 +71,7 @@ impl State {
     fn is_quiet(&self) -> bool {
         let written = self.handles.iter().any(|(_, flags)| flags & O_WRITE != 0);
         !written
-            && !self.has_changes()
+            && !self.has_untold()
             && !self.blocks_due
             && !self.moving
             && !self.talking
