@@ -46,6 +46,16 @@ fn chmod(c: &Client, fid: Fid, mode: u32) -> Attr {
     c.setattr(&root(), fid, set, None).unwrap()
 }
 
+/// Makes a file `f` of these bytes, and closes it; what was told of it when it was empty.
+fn write(c: &Client, bytes: &[u8]) -> Attr {
+    let mode = FileKind::File.mode_bits() | 0o644;
+    let made = c.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
+    let file = made.file.unwrap();
+    file.write(0, Data::Slice(bytes)).unwrap();
+    file.release();
+    made.attr
+}
+
 /// Asks until what is told is vouched for.
 fn vouched(c: &Client, fid: Fid) -> Attr {
     let mut attr = c.getattr(&root(), fid).unwrap();
@@ -107,18 +117,14 @@ fn what_was_told_is_vouched_for_until_it_is_called_back() {
 fn what_was_read_here_is_vouched_for_however_it_is_looked_at() {
     let world = World::new(1);
     let (a, b) = (world.client(), world.client());
-    let mode = FileKind::File.mode_bits() | 0o644;
-    let made = a.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
-    let (file, fid) = (made.file.unwrap(), made.attr.fid);
-    file.write(0, Data::Slice(b"some bytes")).unwrap();
-    file.release();
+    let made = write(&a, b"some bytes");
 
-    let file = b.open(&root(), fid, OpenFlags::from_libc(libc::O_RDONLY)).unwrap();
+    let file = b.open(&root(), made.fid, OpenFlags::from_libc(libc::O_RDONLY)).unwrap();
     assert_eq!(file.read(0, &mut [0; 20]).unwrap(), 10);
     file.release();
     // That it was read is told later.
-    let attr = vouched(&b, fid);
-    assert!(attr.atime > made.attr.atime);
+    let attr = vouched(&b, made.fid);
+    assert!(attr.atime > made.atime);
     let found = b.lookup(&root(), Fid::ROOT, b"f").unwrap();
     assert_eq!(found, attr);
     assert!(b.vouches(&found).is_some());
@@ -131,11 +137,7 @@ fn what_was_read_here_is_vouched_for_however_it_is_looked_at() {
 fn what_is_told_and_not_durable_yet_is_vouched_for() {
     let world = World::new(2);
     let (a, _b) = (world.client(), world.client());
-    let mode = FileKind::File.mode_bits() | 0o644;
-    let made = a.create(&root(), Fid::ROOT, b"f", mode, 0, 0, b"", 0, Some(WRITE)).unwrap();
-    let file = made.file.unwrap();
-    file.write(0, Data::Slice(&[7; 200_000])).unwrap();
-    file.release();
-    assert_eq!(vouched(&a, made.attr.fid).size, 200_000);
+    let made = write(&a, &[7; 200_000]);
+    assert_eq!(vouched(&a, made.fid).size, 200_000);
     assert!(a.stats().uncommitted_bytes > 0, "it was made durable before");
 }
