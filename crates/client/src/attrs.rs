@@ -22,9 +22,9 @@ pub(crate) struct Known {
     layout: Option<(u64, Box<Layout>)>,
     /// When the attributes were learned ([`crate::leases`]).
     pub(crate) mark: Mark,
-    /// Of a directory: where it was found, and when that was learned. Who moves it elsewhere changes its
-    /// attributes.
-    parent: Option<(Fid, Mark)>,
+    /// Where it was found, and when that was learned. Who moves a directory elsewhere changes its attributes; of
+    /// anything else it is one of maybe many, and no more than a hint.
+    found: Option<(Fid, Mark)>,
     used: Tick,
 }
 
@@ -37,7 +37,12 @@ impl Known {
 
     /// Where a directory was found, and when that was learned, if it is known.
     pub(crate) fn parent(&self) -> Option<(Fid, Mark)> {
-        self.parent
+        self.found.filter(|_| self.attr.is_dir())
+    }
+
+    /// A directory that had it among its names when they were seen last; it need not have it any more.
+    pub(crate) fn seen_in(&self) -> Option<Fid> {
+        self.found.map(|(dir, _)| dir)
     }
 }
 
@@ -71,7 +76,7 @@ impl Attrs {
         let target = (!target.is_empty()).then(|| target.into());
         let (inline, layout) = (Some(0), None);
         let used = self.ages.more();
-        let known = Known { attr, inline, target, layout, mark, parent: None, used };
+        let known = Known { attr, inline, target, layout, mark, found: None, used };
         self.map.insert(known.attr.fid, known);
     }
 
@@ -94,7 +99,7 @@ impl Attrs {
                 let attr = attr.clone();
                 let (inline, target, layout) = (None, None, None);
                 let used = self.ages.more();
-                let known = Known { attr, inline, target, layout, mark, parent: None, used };
+                let known = Known { attr, inline, target, layout, mark, found: None, used };
                 self.map.insert(known.attr.fid, known);
             }
             None => {}
@@ -112,13 +117,12 @@ impl Attrs {
         }
     }
 
-    /// What told these attributes found the directory there; nothing if newer ones are known.
-    pub(crate) fn found_in(&mut self, attr: &Attr, parent: Fid, mark: Mark) {
-        if attr.is_dir()
-            && let Some(known) = self.map.get_mut(&attr.fid)
+    /// What told these attributes found the inode there; nothing if newer ones are known.
+    pub(crate) fn found_in(&mut self, attr: &Attr, dir: Fid, mark: Mark) {
+        if let Some(known) = self.map.get_mut(&attr.fid)
             && known.attr.version == attr.version
         {
-            known.parent = Some((parent, mark));
+            known.found = Some((dir, mark));
         }
     }
 

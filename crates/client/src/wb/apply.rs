@@ -234,8 +234,8 @@ impl Tree {
         let is_dir = kind == FileKind::Dir;
         if is_dir {
             self.names.born(*fid, *dir, mark);
-            self.attrs.found_in(&attr, *dir, mark);
         }
+        self.attrs.found_in(&attr, *dir, mark);
         self.names.set(*dir, name, Some((*fid, kind)), true);
         self.touch_dir(*dir, i64::from(is_dir), now);
         let open = (flags & C_OPEN != 0 && kind == FileKind::File).then(|| OpenInfo {

@@ -143,7 +143,7 @@ impl Tree {
         if !apart || self.is_under_way(fid) {
             return None;
         }
-        let mut dirs = self.near.visited().into_iter();
+        let mut dirs = self.likely_in(fid).into_iter();
         let dir = dirs.find(|dir| self.names.alike(*dir, fid, SOUGHT).is_some())?;
         if self.names.vain(dir) >= IN_VAIN || !self.trusts(dir) {
             return None;

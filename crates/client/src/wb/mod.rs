@@ -451,9 +451,7 @@ impl Tree {
 
     /// An answer that told attributes found them in this directory.
     fn found_in(&mut self, attr: &Attr, dir: Fid, note: &Note) {
-        if attr.is_dir() {
-            self.attrs.found_in(attr, dir, note.got.mark(attr.fid, LS_ATTR, note.mark));
-        }
+        self.attrs.found_in(attr, dir, note.got.mark(attr.fid, LS_ATTR, note.mark));
     }
 
     /// A layout came along with what a look-up found.

@@ -1,8 +1,9 @@
 //! Which small files are likely to be read next: the neighbours of one that is read.
 //!
-//! Role: remembers in which directories names were looked up or listed lately, how many of
+//! Role: remembers in which directories names were looked up or listed, or files read, lately, how many of
 //! their files were read with a message of their own, and how many with the same suffix one after the
-//! other, in whatever directories. Assumptions: as [`super`]. Never does: I/O.
+//! other, in whatever directories. A kernel that keeps names looks none up, so a file is sought first where it was
+//! seen last. Assumptions: as [`super`]. Never does: I/O.
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,7 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// Names of a directory were asked for.
+    /// Names of a directory were asked for, or a file of it.
     pub(crate) fn visit(&mut self, dir: Fid) {
         match self.recent.iter().position(|r| r.dir == dir) {
             Some(0) => {}
@@ -59,9 +60,13 @@ impl Near {
         }
     }
 
-    /// Directories in which names were asked for lately, the last one first.
-    pub(super) fn visited(&self) -> Vec<Fid> {
-        self.recent.iter().map(|r| r.dir).collect()
+    /// How many files of a directory were read since it was first visited, with this one.
+    fn count(&mut self, dir: Fid) -> u32 {
+        self.visit(dir);
+        self.recent.front_mut().map_or(0, |recent| {
+            recent.reads = recent.reads.saturating_add(1);
+            recent.reads
+        })
     }
 
     /// A file of this suffix is read; whether many were before.
@@ -78,15 +83,13 @@ impl Tree {
     /// A file is about to be read: small files near it, in the order of the listing, and their
     /// sizes, such with the same suffix first; none before a few were read.
     pub(crate) fn near(&mut self, fid: Fid) -> Vec<(Fid, u64)> {
-        for at in 0..self.near.recent.len() {
-            let dir = self.near.recent[at].dir;
+        for dir in self.likely_in(fid) {
             let Some(around) = self.names.around(dir, fid, SOUGHT, CANDIDATES) else { continue };
             let goes_on = around.suffix.is_some_and(|suffix| self.near.goes_on(suffix));
-            self.near.recent[at].reads += 1;
-            if self.near.recent[at].reads <= READS && !goes_on {
+            let files = around.files;
+            if self.near.count(dir) <= READS && !goes_on {
                 return Vec::new();
             }
-            let files = around.files;
             let mut small = Vec::new();
             for (fid, kind) in files {
                 // Among others: what is believed of a file nobody else has for himself, so nobody is
@@ -102,5 +105,13 @@ impl Tree {
             return small;
         }
         Vec::new()
+    }
+
+    /// Directories a file may be in: where it was seen, then those of which names were asked for lately, the last
+    /// one first.
+    pub(super) fn likely_in(&mut self, fid: Fid) -> Vec<Fid> {
+        let seen = self.attrs.edit(fid).and_then(|known| known.seen_in());
+        let recent = self.near.recent.iter().map(|r| r.dir).filter(|dir| Some(*dir) != seen);
+        seen.into_iter().chain(recent).collect()
     }
 }
