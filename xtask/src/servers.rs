@@ -95,6 +95,15 @@ impl Cluster {
         Ok(String::from_utf8(said.stdout)?)
     }
 
+    /// A figure of a mount.
+    pub fn figure(&self, mount: &Path, name: &str) -> Result<u64> {
+        let mount = mount.to_str().context("not UTF-8")?;
+        let said = self.ask(&["get_param", "--json", name, "--mount", mount])?;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        let figure = said[name].as_str().and_then(|n| n.parse().ok());
+        figure.with_context(|| format!("no figure {name}: {said}"))
+    }
+
     /// Where the management service listens.
     pub fn address(&self) -> String {
         self.servers.first().map(|s| s.address.clone()).unwrap_or_default()

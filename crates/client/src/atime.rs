@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use proto::mds::{Op, Res, SizeReport};
-use proto::{Fid, TimeSpec};
+use proto::mds::{LS_ATTR, Op, Res, SizeReport};
+use proto::{Attr, Fid, TimeSpec};
 
 use crate::config::Atime;
 use crate::core::{Core, now};
@@ -37,6 +37,26 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Others have read files, and the MDT tells when. Of what is not believed an answer may be on its way that is older:
+    /// that counts for nothing.
+    pub(crate) fn accessed_elsewhere(&self, files: &[Attr]) {
+        for attr in files {
+            if !self.mdt.wb.accessed(attr) {
+                self.leases.recalled(attr.fid, LS_ATTR);
+                self.mdt.wb.recalled(attr.fid, LS_ATTR);
+            }
+            if let Some(inode) = self.registry.find(attr.fid) {
+                let mut st = inode.st.lock();
+                if self.knows(&st) {
+                    let epoch = st.epoch;
+                    st.learn(attr, epoch);
+                }
+            }
+        }
+        let fids: Vec<Fid> = files.iter().map(|attr| attr.fid).collect();
+        self.mdt.announce_changes(&fids);
     }
 
     /// A file was read.

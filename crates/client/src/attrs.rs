@@ -106,6 +106,20 @@ impl Attrs {
         }
     }
 
+    /// Others have read a file: of what is known only the time of the last access, and the version, are new.
+    pub(crate) fn accessed(&mut self, attr: &Attr) {
+        let Some(known) = self.map.get_mut(&attr.fid) else { return };
+        if attr.version <= known.attr.version {
+            return;
+        }
+        if let Some((version, _)) = &mut known.layout
+            && *version == known.attr.version
+        {
+            *version = attr.version;
+        }
+        known.attr = attr.clone();
+    }
+
     /// A layout came behind these attributes. One that has objects by then keeps them until it is
     /// cut to nothing, and has no layout then; of others a later change may have been told.
     pub(crate) fn learn_layout(&mut self, attr: &Attr, layout: &Layout) {

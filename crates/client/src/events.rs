@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use net::{CallReply, Events, NetError};
 use parking_lot::{Condvar, Mutex};
 use proto::mds::{
-    Grant, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res,
+    Accessed, Grant, LeaseRecall, O_REOPEN, Op, R_FORGET, R_SOLE_BEGIN, R_SOLE_END, Recall, Res,
 };
 use proto::mgs::Welcome;
 use proto::{Errno, MAX_FILE_SIZE, Wire, ops};
@@ -33,6 +33,8 @@ const FOLLOW: Duration = Duration::from_millis(500);
 pub(crate) enum Lease {
     Recall(Recall, CallReply),
     Inodes(LeaseRecall, CallReply),
+    /// Nothing is given back.
+    Accessed(Accessed, CallReply),
     Stop,
 }
 
@@ -143,6 +145,13 @@ impl Events for Hook {
                 }
                 Err(_) => bad(reply),
             },
+            ops::callback::ACCESSED => match Accessed::from_bytes(&body) {
+                Ok(files) => {
+                    self.hooks.awaited.add(reply.not_yet());
+                    let _ = leases.send(Lease::Accessed(files, reply));
+                }
+                Err(_) => bad(reply),
+            },
             _ => reply.send(Errno::EOPNOTSUPP.status(), Vec::new()),
         }
     }
@@ -189,6 +198,12 @@ pub(crate) fn lease_thread(core: &Arc<Core>, order: &Order, inbox: &Receiver<Lea
             Lease::Recall(recall, reply) => (recall, reply),
             Lease::Inodes(recall, reply) => {
                 core.give_back(recall, reply);
+                continue;
+            }
+            Lease::Accessed(files, reply) => {
+                core.accessed_elsewhere(&files.files.0);
+                core.counters.recalls.fetch_add(1, SeqCst);
+                reply.send(0, Vec::new());
                 continue;
             }
             Lease::Stop => return,

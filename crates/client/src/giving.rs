@@ -186,6 +186,7 @@ impl Core {
     fn stop_believing(self: &Arc<Core>, recall: &LeaseRecall) -> (Group, HashMap<Lane, Group>) {
         let (mut rest, mut groups) = (Group::default(), HashMap::<Lane, Group>::default());
         let (mut read, mut late) = (Vec::new(), Vec::new());
+        self.tell_while_owned(&recall.back.0);
         for lease in &recall.back.0 {
             self.leases.recalled(lease.fid, lease.bits);
             // Waits for an operation that still believed in it: it is logged by then.
@@ -201,7 +202,8 @@ impl Core {
             };
             // Also if it was not believed to be held any more: what was written while it was may be here
             // still, and must not come out over what others write from now on.
-            let owned = lease.bits & LS_WRITE != 0;
+            let shared = lease.bits == LS_WRITE && self.stays_known(&inode);
+            let owned = lease.bits & LS_WRITE != 0 && !shared;
             if owned {
                 self.leases.let_go(lease.fid);
             }

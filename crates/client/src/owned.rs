@@ -1,7 +1,9 @@
 //! Files that are this client's alone although others share the file system.
 //!
 //! Role: under `LS_WRITE` a file is read, written and closed here, and the MDT is told later, many
-//! files in one message. When somebody else wants it, this lets everything out first (invariant 3).
+//! files in one message. When somebody else wants it, this lets everything out first (invariant 3). Who only
+//! reads it leaves this client what it has beside `LS_WRITE`: where nothing was left to tell, what is known of the
+//! file is believed on.
 //! Assumptions: while the MDT lists this client as the only one, what is told of such a file waits
 //! for nobody, so a call-back that tells it ends. Never does: take a lease.
 
@@ -9,14 +11,51 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use proto::attr::A_SIZE_LAGS;
+use proto::mds::{LS_WRITE, Lease, O_WRITE};
 use proto::{Errno, Fid};
 
 use crate::core::Core;
-use crate::inode::Inode;
+use crate::inode::{Inode, Place};
 use crate::local::Late;
 use crate::worker::{Road, batch, close_batch};
 
 impl Core {
+    /// Of files of which only `LS_WRITE` is called back what was done is told before anything is taken from them:
+    /// then what is known of them is what the MDT knows. Not of those an OST would have to be waited for.
+    pub(crate) fn tell_while_owned(self: &Arc<Core>, leases: &[Lease]) {
+        let shared = leases.iter().filter(|lease| lease.bits == LS_WRITE);
+        let found = shared.filter_map(|lease| self.registry.find(lease.fid));
+        let tells = |inode: &Arc<Inode>| {
+            // Whoever is at it may be moving it to OSTs.
+            let Some(_io) = inode.io.try_write() else { return false };
+            let st = inode.st.lock();
+            let inline = matches!(st.place, Place::Inline(_)) && !st.moving;
+            inline && self.owns(&st) && (st.late || st.has_changes() || st.talking)
+        };
+        let files: Vec<Arc<Inode>> = found.filter(tells).collect();
+        if !files.is_empty() {
+            self.mdt.flush_all();
+            self.show_all(files, Instant::now() + self.options.request_timeout);
+        }
+    }
+
+    /// Whether nothing has to be told of a file of which `LS_WRITE` alone was called back, and what is known of it is what
+    /// the MDT would say: then it may be believed as before, under the leases that are left.
+    pub(crate) fn stays_known(&self, inode: &Inode) -> bool {
+        // Whoever is at it may have begun when it was owned.
+        let Some(_io) = inode.io.try_write() else { return false };
+        let st = inode.st.lock();
+        let told = !st.late && !st.has_changes() && !st.talking && st.sending.is_none();
+        let written = st.handles.iter().any(|(_, flags)| flags & O_WRITE != 0);
+        let sized = st.attr.flags & A_SIZE_LAGS == 0 && st.size == st.attr.size;
+        told && sized
+            && !written
+            && !st.moving
+            && self.knows(&st)
+            && self.mdt.wb.is_newest(&st.attr)
+    }
+
     /// These files were this client's alone, and no longer are: when this returns the servers know
     /// what was done to them, and those that are closed are closed there too. Lost OSTs are waited for until then.
     pub(crate) fn disown(self: &Arc<Core>, files: Vec<Arc<Inode>>, until: Instant) {

@@ -74,6 +74,12 @@ crate::wire_struct! {
         /// back.
         fids: List<Fid>,
     }
+    /// What an MDT tells who may show attributes of files that others have read
+    /// ([`crate::ops::callback::ACCESSED`]); nothing is given back.
+    Accessed {
+        /// Attributes of which only the time of the last access, and the version, are new.
+        files: List<Attr>,
+    }
     /// What an MDT says when a session opens ([`crate::mgs::Welcome::data`]).
     Grant {
         /// Identifiers the client may hand out.
@@ -437,6 +443,11 @@ mod tests {
         let expect = [&[1, 0, 0, 0][..], &fid(5)].concat();
         assert_eq!(answer.to_bytes(), expect);
         assert_eq!(Unwatched::from_bytes(&expect), Ok(answer));
+        let attr = crate::Attr::from_bytes(&[7; 116]).unwrap();
+        let expect = [&[1, 0, 0, 0][..], &[7; 116]].concat();
+        let told = Accessed { files: List(vec![attr]) };
+        assert_eq!(told.to_bytes(), expect);
+        assert_eq!(Accessed::from_bytes(&expect), Ok(told));
         let (left, unwatched) = (List(vec![Fid::new(3, 4)]), List(vec![Fid::new(5, 6)]));
         let op = Op::PutOff { call: 9, left, unwatched };
         let expect =

@@ -65,4 +65,6 @@ pub mod callback {
     pub const RECALL: u16 = 0x0401;
     /// Gives back leases of inodes; body [`crate::mds::LeaseRecall`]. Answered when given back.
     pub const LEASES: u16 = 0x0402;
+    /// Others have read files; body [`crate::mds::Accessed`]. Answered, with nothing, when it is known.
+    pub const ACCESSED: u16 = 0x0403;
 }

@@ -42,6 +42,7 @@ messages! {
     "mds::Recall": mds::Recall,
     "mds::LeaseRecall": mds::LeaseRecall,
     "mds::Unwatched": mds::Unwatched,
+    "mds::Accessed": mds::Accessed,
     "mds::Grant": mds::Grant,
     "mds::DirEntry": mds::DirEntry,
     "attr::Attr": proto::attr::Attr,

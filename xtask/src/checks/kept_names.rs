@@ -92,6 +92,48 @@ pub fn made_and_read(mnt: &Path, pid: i32) -> Result<()> {
     })
 }
 
+/// Files are made here and read elsewhere: here they are read on without asking for their bytes, which `asked` counts, and show
+/// when the other has read them.
+pub fn read_elsewhere(mnt: &Path, other: &Path, asked: impl Fn() -> Result<u64>) -> Result<()> {
+    let dir = |mount: &Path| mount.join("read-elsewhere");
+    std::fs::create_dir(dir(mnt))?;
+    let numbers = || 0..MADE;
+    let at = |mount: &Path, n: u64| dir(mount).join(n.to_string());
+    let text = |n: u64| format!("the text of {n}");
+    numbers().try_for_each(|n| std::fs::write(at(mnt, n), text(n)))?;
+    let read = |mount: &Path, n: u64| -> Result<()> {
+        ensure!(std::fs::read(at(mount, n))? == text(n).as_bytes(), "file {n} has other bytes");
+        Ok(())
+    };
+    // What is read here first is asked for: from then on that is counted.
+    std::fs::write(dir(other).join("first"), "x")?;
+    std::fs::read(dir(mnt).join("first"))?;
+    for round in 0..2 {
+        numbers().try_for_each(|n| read(other, n))?;
+        let before = asked()?;
+        numbers().try_for_each(|n| read(mnt, n))?;
+        let after = asked()?;
+        ensure!(after == before, "round {round}: {} files were asked for again", after - before);
+    }
+    let accessed = |mount: &Path| -> Result<Vec<(i64, i64)>> {
+        let one = |n: u64| {
+            let found = std::fs::metadata(at(mount, n))?;
+            Ok((found.atime(), found.atime_nsec()))
+        };
+        numbers().map(one).collect()
+    };
+    let theirs = accessed(other)?;
+    for mount in [mnt, other] {
+        rustix::fs::syncfs(&File::open(dir(mount))?)?;
+    }
+    until("both show when they were read", || {
+        accessed(mnt).is_ok_and(|ours| {
+            ours.iter().zip(&theirs).all(|(ours, theirs)| ours >= theirs)
+                && accessed(other).is_ok_and(|theirs| theirs == ours)
+        })
+    })
+}
+
 /// A file whose name is kept has grown elsewhere: who opens it, and asks nothing else, is shown all of it.
 pub fn grown(mnt: &Path, other: &Path, times: u64) -> Result<()> {
     let at = |mount: &Path| mount.join("quiet/grown");

@@ -62,13 +62,7 @@ fn run(cx: &Cx) -> Result<()> {
         kept_changes::stopped(&a, &b, pid)
     });
     cx.case("a program that runs again, and is replaced", || {
-        let read = || -> Result<u64> {
-            let mnt = a.to_str().context("not UTF-8")?;
-            let said = cluster.ask(&["get_param", "--json", "osc.bytes_read", "--mount", mnt])?;
-            let said: serde_json::Value = serde_json::from_str(&said)?;
-            let figure = said["osc.bytes_read"].as_str().and_then(|n| n.parse().ok());
-            figure.with_context(|| format!("no figure: {said}"))
-        };
+        let read = || cluster.figure(&a, "osc.bytes_read");
         kept_changes::runs(&a, &b, &cx.set.pinstripe, read)
     });
     for length in [5_000, 50_000, 1_000_000] {
@@ -86,6 +80,9 @@ fn run(cx: &Cx) -> Result<()> {
     });
     cx.case("read when it was made, and looked at while its mount is stopped", || {
         kept_names::made_and_read(&a, cluster.mount_pid(&a)?)
+    });
+    cx.case("made here and read there, and read on here", || {
+        kept_names::read_elsewhere(&a, &b, || cluster.figure(&a, "mdc.stats.ReadInline"))
     });
     cx.case("grown where its name is kept", || kept_names::grown(&a, &b, times / 5));
     let rounds = cx.size(3000, 500);

@@ -8,9 +8,9 @@ use net::Patience;
 use proto::mds::{Op, Res};
 use proto::{Errno, Fid, ops};
 
-use super::Tree;
 use super::log::Entry;
 use super::send::own_time;
+use super::{Note, Tree};
 use crate::mdt::{Mdt, changed, own_cred};
 
 impl Mdt {
@@ -50,19 +50,30 @@ impl Mdt {
         }
         let fids = changed(&ops);
         let forget = |tree: &mut Tree| fids.iter().for_each(|fid| tree.attrs.forget(*fid));
-        let ops = {
+        let ops: Vec<(Op, Note)> = {
             let mut tree = self.wb.tree.lock();
             forget(&mut tree);
-            ops.into_iter().map(|op| tree.closing(op)).collect()
+            let asked = |op: Op| {
+                let op = tree.closing(op);
+                let note = tree.note(&op);
+                (op, note)
+            };
+            ops.into_iter().map(asked).collect()
         };
         let (done, wait) = bounded(1);
-        self.submit(&own_cred(), ops, move |answer| {
+        let said = ops.iter().map(|(op, _)| op.clone()).collect();
+        self.submit(&own_cred(), said, move |answer| {
             // Fails only if nobody waits any more.
             let _ = done.send(answer);
         });
         let answer = wait.recv().unwrap_or(Err(Errno::EIO));
+        let mut tree = self.wb.tree.lock();
         // Once more, for what was asked meanwhile.
-        forget(&mut self.wb.tree.lock());
+        forget(&mut tree);
+        if let Ok(results) = &answer {
+            ops.iter().zip(results).for_each(|((op, note), res)| tree.learn(op, res, note));
+        }
+        drop(tree);
         answer
     }
 

@@ -177,7 +177,7 @@ impl Tree {
 
     /// Whether somebody here changes an inode by a message, or has one for it in the log: what the MDT says of it
     /// meanwhile may be older.
-    fn is_under_way(&self, fid: Fid) -> bool {
+    pub(super) fn is_under_way(&self, fid: Fid) -> bool {
         self.busy.contains_key(&fid) || self.pending.contains_key(&fid)
     }
 

@@ -174,6 +174,14 @@ impl Wb {
         self.tree.lock().recalled(fid, bits);
     }
 
+    /// Others have read a file; whether what is known of it could be moved on.
+    pub(crate) fn accessed(&self, attr: &Attr) -> bool {
+        let mut tree = self.tree.lock();
+        let known = tree.believed(attr.fid).is_some();
+        tree.attrs.accessed(attr);
+        known
+    }
+
     /// A file changed elsewhere.
     pub(crate) fn forget(&self, fid: Fid) {
         let mut tree = self.tree.lock();
@@ -226,6 +234,11 @@ impl Wb {
     /// Whether a file is known to have objects, and which.
     pub(crate) fn knows_layout(&self, fid: Fid) -> bool {
         self.tree.lock().attrs.edit(fid).is_some_and(|k| k.layout().is_some())
+    }
+
+    /// Whether these are the newest attributes of an inode, and nothing of it waits here or is on its way.
+    pub(crate) fn is_newest(&self, attr: &Attr) -> bool {
+        self.tree.lock().is_newest(attr)
     }
 
     /// The newest attributes, as far as they are known.

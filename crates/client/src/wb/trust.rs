@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use proto::Fid;
 use proto::mds::{LS_ATTR, LS_DIRX, LS_LOOKUP, O_WRITE, Op, Res};
+use proto::{Attr, Fid};
 
 use super::{Note, Tree};
 use crate::attrs::Known;
@@ -88,6 +88,12 @@ impl Tree {
         let Tree { attrs, trust, .. } = self;
         let known = attrs.edit(fid)?;
         (trust.alone() || trust.leases.fresh(fid, LS_ATTR, known.mark)).then_some(known)
+    }
+
+    /// Whether these are the attributes that are the truth, and nothing of the inode waits here or is on its way.
+    pub(super) fn is_newest(&mut self, attr: &Attr) -> bool {
+        !self.is_under_way(attr.fid)
+            && self.believed(attr.fid).is_some_and(|known| known.attr.version == attr.version)
     }
 
     /// The parent of a directory, if it is the truth. Among others its attributes' lease stands for it, too.

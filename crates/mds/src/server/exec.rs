@@ -51,6 +51,8 @@ pub enum Work {
     Recalled(u64, bool),
     /// A session answered a call-back of leases (by number), or did not in time.
     LeasesBack(u64, u64, Option<Unwatched>),
+    /// A session has heard what others have read, or did not answer.
+    HeardAccessed(u64, bool),
     /// The client that got the SOLE lease by a call has heard of it, or is gone.
     Granted(u64),
     /// The delay of a group is over.
@@ -180,6 +182,7 @@ impl Exec {
     /// Takes what is to be delivered. Groups go to the store under the lock (submitting never
     /// blocks): they must reach it in the order they were cut.
     fn hand_over(self: &Arc<Exec>, state: &mut State) -> Outbox {
+        state.tell_accessed();
         state.call_leases();
         for group in state.out.groups.drain(..) {
             let exec = Arc::clone(self);
@@ -214,6 +217,9 @@ impl Exec {
         for (session, number, body) in out.calls {
             self.call_leases(session, number, body.to_bytes());
         }
+        for (session, files) in out.accessed {
+            self.tell_accessed(session, files.to_bytes());
+        }
         for fence in out.fences {
             let _ = self.fences.0.send(Some(fence));
         }
@@ -231,6 +237,17 @@ impl Exec {
             exec.leave(Work::LeasesBack(id, number, r.ok().and_then(|r| unwatched(&r))));
         };
         session.call_back(ops::callback::LEASES, body, self.recall_timeout(), Box::new(done));
+    }
+
+    fn tell_accessed(self: &Arc<Exec>, session: SessionRef, body: Vec<u8>) {
+        let (exec, id) = (Arc::clone(self), session.id());
+        let done = move |r: Result<net::Reply, net::NetError>| {
+            if is_over(&r) {
+                return;
+            }
+            exec.leave(Work::HeardAccessed(id, r.is_ok_and(|r| r.status().is_ok())));
+        };
+        session.call_back(ops::callback::ACCESSED, body, self.recall_timeout(), Box::new(done));
     }
 
     fn recall(self: &Arc<Exec>, session: SessionRef, what: u8) {
@@ -280,6 +297,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Recalled(session, true) => s.sole_is_back(session),
         Work::Recalled(session, false) => s.sole_timeout(session),
         Work::LeasesBack(session, number, answer) => s.leases_back(session, number, answer),
+        Work::HeardAccessed(session, heard) => s.heard_accessed(session, heard),
         Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),

@@ -4,6 +4,7 @@
 //! the executor (`exec`); readers (`loader`), a timer for groups, the store's commit thread, and
 //! one that talks to the OSTs (`poll`).
 
+mod accessed;
 mod commit;
 mod exec;
 mod fence;

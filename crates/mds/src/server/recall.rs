@@ -10,6 +10,7 @@ use proto::mds::*;
 use proto::{Errno, Fid, FileKind};
 use rustc_hash::FxHashMap as HashMap;
 
+use super::accessed::Reads;
 use super::state::State;
 use super::task::Task;
 use crate::cache::Changes;
@@ -53,6 +54,8 @@ pub struct Figures {
     pub waits: u64,
     /// Call-backs of which some was put off.
     pub put_off: u64,
+    /// Files of which somebody was told that another has read them.
+    pub accessed: u64,
 }
 
 /// Everything about leases per inode.
@@ -64,6 +67,8 @@ pub struct Leases {
     pub calls: Calls,
     /// Directories without leases.
     pub hot: Hot,
+    /// What others have read.
+    pub reads: Reads,
     /// Counters.
     pub figures: Figures,
     /// Tasks set aside, by ticket; and tickets by session.
@@ -440,6 +445,7 @@ impl State {
     /// A session is gone, and cannot do anything any more: what it had.
     pub fn drop_leases(&mut self, session: u64) {
         self.leases.table.drop_session(session);
+        self.leases.reads.drop_session(session);
         self.leases.full.remove(&session);
         let tickets = self.leases.calls.drop_session(session);
         self.wake_aside(tickets);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use net::{Responder, Response, SessionRef};
-use proto::mds::{CompoundReply, LeaseRecall, Op, Res};
+use proto::mds::{Accessed, CompoundReply, LeaseRecall, Op, Res};
 use proto::{Errno, Fid, Wire};
 use rustc_hash::FxHashMap as HashMap;
 
@@ -93,6 +93,8 @@ pub struct Outbox {
     pub recalls: Vec<(SessionRef, u8)>,
     /// Leases of inodes to call back: of whom, number of the call.
     pub calls: Vec<(SessionRef, u64, LeaseRecall)>,
+    /// What others have read: whom to tell.
+    pub accessed: Vec<(SessionRef, Accessed)>,
     /// Clients to shut out of the OSTs: their session, who they are.
     pub fences: Vec<(u64, [u8; 16])>,
     /// Sessions to evict.
@@ -310,6 +312,7 @@ impl State {
         self.leave_out(task, &mut outcome.res);
         self.in_the_way_after(task, &outcome)?;
         self.forget_leases(&outcome.changes);
+        self.note_accessed(session, &outcome.changes);
         if self.ns.apply(outcome.changes, outcome.effects) {
             self.transno += 1;
             task.transno = self.transno;

@@ -62,6 +62,7 @@ fn leases(s: &State) -> serde_json::Value {
         "waiting": l.waiting(),
         "evictions": f.evictions,
         "put_off": f.put_off,
+        "accessed": f.accessed,
         "hot": hot,
     })
 }

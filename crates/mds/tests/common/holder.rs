@@ -12,7 +12,7 @@ use net::{CallReply, Events, Session};
 use parking_lot::Mutex;
 use proto::mds::*;
 use proto::wire::List;
-use proto::{Errno, Fid, Wire, ops};
+use proto::{Attr, Errno, Fid, Wire, ops};
 
 use super::common::{Client, Solo};
 
@@ -40,6 +40,9 @@ struct Book {
     /// What it watches and others wrote; and whether it gives up what is written.
     written: Vec<Fid>,
     unwatches: bool,
+    /// Of files others have read: what it was told.
+    accessed: Vec<Attr>,
+    told: Vec<CallReply>,
     way: Way,
     late: Vec<(LeaseRecall, CallReply)>,
     session: Option<Arc<Session>>,
@@ -126,6 +129,15 @@ impl Events for Ear {
             self.0.lock().sole = Recall::from_bytes(&body).unwrap().what == R_SOLE_BEGIN;
             return reply.send(0, vec![]);
         }
+        if opcode == ops::callback::ACCESSED {
+            let files = Accessed::from_bytes(&body).unwrap().files;
+            let mut book = self.0.lock();
+            book.accessed.extend(files.0);
+            return match book.way {
+                Way::Late => book.told.push(reply),
+                _ => reply.send(0, vec![]),
+            };
+        }
         assert_eq!(opcode, ops::callback::LEASES);
         let call = LeaseRecall::from_bytes(&body).unwrap();
         let (way, session) = {
@@ -170,6 +182,8 @@ impl Holder {
             glimpses: vec![],
             written: vec![],
             unwatches: false,
+            accessed: Vec::new(),
+            told: Vec::new(),
             way: Way::Prompt,
             late: vec![],
             session: None,
@@ -265,6 +279,17 @@ impl Holder {
 
     pub fn glimpses(&self) -> Vec<Fid> {
         self.ear.0.lock().glimpses.clone()
+    }
+
+    /// What it was told of files that others have read.
+    pub fn accessed(&self) -> Vec<Attr> {
+        self.ear.0.lock().accessed.clone()
+    }
+
+    /// Answers, with this status, what it was told of files that others have read.
+    pub fn answer_told(&self, status: i16) {
+        let told = std::mem::take(&mut self.ear.0.lock().told);
+        told.into_iter().for_each(|reply| reply.send(status, vec![]));
     }
 
     /// How often it heard that something it watches was written.
