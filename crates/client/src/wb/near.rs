@@ -21,7 +21,7 @@ const READS: u32 = 2;
 /// Files with the same suffix read one after the other before others are read along in any directory.
 const RUN: u32 = 4;
 /// Files that may be read along with another.
-pub(crate) const ALONG: usize = 16;
+pub(crate) const ALONG: usize = 32;
 /// Bytes they may have together.
 pub(crate) const ALONG_BYTES: u64 = 128 << 10;
 /// Of these, larger files are not worth it.
