@@ -7,7 +7,8 @@ use proto::{Attr, Fid, TimeSpec};
 
 use crate::config::Atime;
 use crate::core::{Core, now};
-use crate::inode::{Inode, State, Talk, try_talk};
+use crate::inode::{Inode, State};
+use crate::talk::{Talk, try_talk};
 use crate::worker::CLOSES_PER_MESSAGE;
 
 /// An access time older than this moves with the next read, in seconds (as Linux's relatime).

@@ -60,6 +60,7 @@ mod small;
 mod space;
 mod stats;
 mod stride;
+mod talk;
 mod tell;
 mod types;
 mod vouch;

@@ -20,8 +20,9 @@ use crate::Data;
 use crate::core::{Core, now};
 use crate::file::FallocMode;
 use crate::gather::Gather;
-use crate::inode::{Inline, Inode, Place, State, talk};
+use crate::inode::{Inline, Inode, Place, State};
 use crate::mdt::{last, own_cred};
+use crate::talk::talk;
 use crate::write::{At, How, check_range};
 
 impl Core {

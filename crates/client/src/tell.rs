@@ -1,6 +1,6 @@
 //! Telling the MDT what was done to a file's data: inline bytes, sizes, times; fsync and close.
 //!
-//! Role: one teller per file at a time ([`crate::inode::talk`]), so that an older report never
+//! Role: one teller per file at a time ([`crate::talk`]), so that an older report never
 //! overtakes a newer one. What was told is forgotten here only if nothing newer came meanwhile.
 
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use proto::mds::{Op, Res, SizeReport};
 use proto::{Attr, Errno, Fid, MAX_FILE_SIZE};
 
 use crate::core::Core;
-use crate::inode::{AsOf, Inode, Place, State, Talk, talk};
+use crate::inode::{AsOf, Inode, Place, State};
 use crate::mdt::own_cred;
 use crate::promises::Caller;
+use crate::talk::{Talk, talk};
 
 /// Files whose commits are on their way at the same time when all are synced (invariant 8).
 const COMMITS_AT_ONCE: usize = 64;

@@ -19,11 +19,12 @@ use crate::Data;
 use crate::core::{Core, now};
 use crate::cut::{self, Apart};
 use crate::gather::Gather;
-use crate::inode::{AsOf, Inline, Inode, Place, State, talk};
+use crate::inode::{AsOf, Inline, Inode, Place, State};
 use crate::late;
 use crate::mdt::{last, own_cred};
 use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
+use crate::talk::talk;
 
 /// How often a file that another client moves to objects is asked for again.
 const MOVE_TRIES: u32 = 500;
