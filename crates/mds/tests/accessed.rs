@@ -4,7 +4,7 @@ mod common;
 #[path = "common/holder.rs"]
 mod holder;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{FILE, Solo};
 use holder::{Holder, Way};
@@ -91,6 +91,23 @@ fn who_is_slow_to_hear_is_told_the_last_of_many() {
     world.read(60);
     common::until(|| holder.accessed().len() == 3);
     assert_eq!(holder.calls(), 0);
+}
+
+#[test]
+fn what_is_read_often_is_told_once_in_a_while() {
+    let world = World::new(1);
+    let holder = &world.holders[0];
+    let begun = Instant::now();
+    let last = (1..500).map(|n| world.read(n)).collect::<Vec<_>>()[498];
+    common::until(|| holder.accessed().last().is_some_and(|told| told.atime == last));
+    // One at once, and one in each second; what a round has begun may count twice.
+    let most = 2 + begun.elapsed().as_secs() as usize;
+    assert!(
+        holder.accessed().len() <= most,
+        "{} in {:?}",
+        holder.accessed().len(),
+        begun.elapsed()
+    );
 }
 
 #[test]

@@ -103,7 +103,12 @@ impl Table {
 
     /// What others have of an inode.
     pub fn others(&self, fid: Fid, session: u64) -> impl Iterator<Item = (u64, u8)> + '_ {
-        self.inodes.get(&fid).into_iter().flat_map(Holders::iter).filter(move |h| h.0 != session)
+        self.holders(fid).filter(move |h| h.0 != session)
+    }
+
+    /// What all sessions have of an inode.
+    pub fn holders(&self, fid: Fid) -> impl Iterator<Item = (u64, u8)> + '_ {
+        self.inodes.get(&fid).into_iter().flat_map(Holders::iter)
     }
 
     /// Another session that has an exclusive lease of an inode.

@@ -1,24 +1,30 @@
 //! Who may show attributes of a file hears when others have read it.
 //!
 //! Role: when a file was read last is told late and often, so that it calls no lease back (which would cost its holders
-//! all they know of the file): who holds `LS_ATTR` of it is told the new attributes instead. Nobody waits for that. Limits: one
-//! message to a client at a time, of [`MAX_FILES`] files; of what comes meanwhile each file is told once, as it is then.
-//! Where it cannot be told (the client does not answer, the inode is no longer in memory) the lease is called back after all.
-//! Never does: keep an operation waiting.
+//! all they know of the file): who holds `LS_ATTR` of it is told the new attributes instead. Nobody waits for that. Limits:
+//! what is read gathers for a [`ROUND`], each file once; then each client has one message at a time, of [`MAX_FILES`] files as
+//! they are by then. So where a thousand clients have read the same files, each hears of all others together, and it
+//! costs no more than a look at each lease in a round. Where it cannot be told (the client does not answer, the inode is no
+//! longer in memory) the lease is called back after all. Never does: keep an operation waiting.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proto::Fid;
 use proto::mds::{Accessed, LS_ATTR};
 use proto::wire::List;
 use rustc_hash::FxHashMap as HashMap;
 
+use super::recall::Leases;
 use super::state::State;
 use crate::cache::Changes;
 use crate::leases::calls::Conflict;
 
 /// Files of one message: well within a body.
 const MAX_FILES: usize = 1024;
+
+/// How long what was read gathers.
+pub const ROUND: Duration = Duration::from_secs(1);
 
 /// Of one client.
 #[derive(Debug, Default)]
@@ -32,6 +38,8 @@ struct News {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reads {
+    /// Files that were read in this round, and by whom alone. As many as there are leases at most.
+    moved: HashMap<Fid, Option<u64>>,
     by_session: HashMap<u64, News>,
     /// Clients with something waiting that are not being told.
     ready: BTreeSet<u64>,
@@ -53,18 +61,26 @@ impl State {
         }
         for (fid, new) in &changes.inodes {
             let old = self.ns.cache.inode(*fid).flatten();
-            let (Some(old), Some(new)) = (old, new) else { continue };
-            if old.atime == new.atime {
-                continue;
+            let moves = matches!((old, new), (Some(old), Some(new)) if old.atime != new.atime);
+            if moves && self.leases.table.others(*fid, session).any(|(_, has)| has & LS_ATTR != 0) {
+                let by = self.leases.reads.moved.entry(*fid).or_insert(Some(session));
+                *by = by.filter(|by| *by == session);
             }
-            for (holder, bits) in self.leases.table.others(*fid, session) {
-                if bits & LS_ATTR == 0 {
+        }
+    }
+
+    /// A round is over: who holds what was read in it is told.
+    pub(super) fn gather_accessed(&mut self) {
+        let Leases { table, reads, .. } = &mut self.leases;
+        for (fid, by) in reads.moved.drain() {
+            for (holder, bits) in table.holders(fid) {
+                if bits & LS_ATTR == 0 || by == Some(holder) {
                     continue;
                 }
-                let news = self.leases.reads.by_session.entry(holder).or_default();
-                news.waiting.insert(*fid);
+                let news = reads.by_session.entry(holder).or_default();
+                news.waiting.insert(fid);
                 if news.told.is_empty() {
-                    self.leases.reads.ready.insert(holder);
+                    reads.ready.insert(holder);
                 }
             }
         }

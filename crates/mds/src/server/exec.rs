@@ -53,6 +53,8 @@ pub enum Work {
     LeasesBack(u64, u64, Option<Unwatched>),
     /// A session has heard what others have read, or did not answer.
     HeardAccessed(u64, bool),
+    /// What was read has gathered for long enough.
+    TellAccessed,
     /// The client that got the SOLE lease by a call has heard of it, or is gone.
     Granted(u64),
     /// The delay of a group is over.
@@ -298,6 +300,7 @@ fn handle(s: &mut State, work: Work) {
         Work::Recalled(session, false) => s.sole_timeout(session),
         Work::LeasesBack(session, number, answer) => s.leases_back(session, number, answer),
         Work::HeardAccessed(session, heard) => s.heard_accessed(session, heard),
+        Work::TellAccessed => s.gather_accessed(),
         Work::Granted(session) => s.sole_granted(session),
         Work::Flush => s.cut_now(),
         Work::Destroyed(keys) => s.forget(keys),

@@ -297,6 +297,7 @@ impl Timer {
         let chores = self.exec.chores.1.clone();
         let mut flush: Option<Instant> = None;
         let mut space = Instant::now();
+        let mut round = space + accessed::ROUND;
         loop {
             let now = Instant::now();
             if flush.is_some_and(|at| at <= now) {
@@ -307,12 +308,17 @@ impl Timer {
                 let scarce = self.look_at_space();
                 space = now + if scarce { SPACE_INTERVAL / 10 } else { SPACE_INTERVAL };
             }
+            if round <= now {
+                self.exec.submit(Work::TellAccessed);
+                round = now + accessed::ROUND;
+            }
             if self.orphans.as_ref().is_some_and(|(at, _)| *at <= now)
                 && let Some((_, fids)) = self.orphans.take()
             {
                 self.exec.submit(Work::Reap(fids));
             }
-            let next = flush.map_or(space, |f| f.min(space));
+            let next = space.min(round);
+            let next = flush.map_or(next, |f| f.min(next));
             match chores.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Chore::Arm) => flush = flush.or(Some(Instant::now() + self.delay)),
                 Ok(Chore::Look) => space = now,
