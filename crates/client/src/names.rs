@@ -247,10 +247,20 @@ impl Names {
         let at = present().take(sought).position(|(_, (is, _))| is == fid)?;
         let of = present().nth(at).and_then(|(suffix, _)| suffix);
         let round = present().skip(at + 1).take(sought).chain(present().take(at));
-        let (mut files, others): (Vec<_>, Vec<_>) = round.partition(|(suffix, _)| *suffix == of);
+        let (mut files, mut others) = (Vec::new(), Vec::new());
+        for (suffix, is) in round {
+            if suffix == of {
+                files.push(is);
+            } else if others.len() < max {
+                others.push(is);
+            }
+            if files.len() == max {
+                break;
+            }
+        }
         files.extend(others);
         files.truncate(max);
-        Some(Around { suffix: of, files: files.into_iter().map(|(_, is)| is).collect() })
+        Some(Around { suffix: of, files })
     }
 
     /// The suffix of an inode's name, and what others with the same stand for, in the order of

@@ -90,3 +90,36 @@ fn files_come_along_wherever_names_were_seen() {
     let messages = b.stats().mds_messages - before;
     assert!(messages <= DIRS as u64 + 8, "{messages} messages");
 }
+
+/// As the nodes of a cluster do that begin a build together, just after its tree was put there: its maker gives up one file
+/// after the other meanwhile, and nobody lists anything.
+#[test]
+fn many_who_read_the_same_new_files_at_once_do_not_ask_for_each() {
+    const FILES: usize = 200;
+    let world = World::new(1);
+    let (a, readers) = (world.client(), [(); 6].map(|()| world.client()));
+    let mode = FileKind::Dir.mode_bits() | 0o755;
+    let made = a.create(&root(), Fid::ROOT, b"include", mode, 0, 0, b"", C_EXCL, None);
+    let dir = made.unwrap().attr.fid;
+    let name = |i: usize| format!("h{i}.h").into_bytes();
+    for i in 0..FILES {
+        let mode = FileKind::File.mode_bits() | 0o644;
+        let made = a.create(&root(), dir, &name(i), mode, 0, 0, b"", 0, Some(RW));
+        let f = made.unwrap().file.unwrap();
+        f.write(0, Data::Slice(&name(i))).unwrap();
+        f.release();
+    }
+    a.sync_all().unwrap();
+    std::thread::scope(|scope| {
+        for c in &readers {
+            scope.spawn(|| {
+                for i in 0..FILES {
+                    let fid = c.lookup(&root(), dir, &name(i)).unwrap().fid;
+                    read(c, fid, std::str::from_utf8(&name(i)).unwrap());
+                }
+            });
+        }
+    });
+    let messages = readers.each_ref().map(|c| c.stats().mds_messages);
+    assert!(messages.iter().all(|n| *n < FILES as u64), "{messages:?}");
+}

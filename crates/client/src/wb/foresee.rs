@@ -22,7 +22,6 @@ use proto::{Attr, Fid, FileKind};
 
 use super::apply::plain_inline;
 use super::message::Message;
-use super::near::SOUGHT;
 use super::{Note, Tree};
 use crate::leases::of_maker;
 use crate::mdt::Mdt;
@@ -38,6 +37,8 @@ const IN_VAIN: u32 = 3;
 const CALM: Duration = Duration::from_secs(2);
 /// Directories of which that is remembered (invariant 8).
 const MAX_SHARED: usize = 4096;
+/// Names of a directory among which such a file is sought.
+const SOUGHT: usize = 1024;
 /// Files asked for because they were made together.
 const AT_ONCE: usize = 32;
 /// How far apart such were written.

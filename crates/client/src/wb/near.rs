@@ -15,7 +15,7 @@ use crate::attrs::Known;
 /// Directories that are remembered (invariant 8).
 const RECENT: usize = 4;
 /// Names of a directory among which a file is sought.
-pub(super) const SOUGHT: usize = 1024;
+const SOUGHT: usize = 4096;
 /// Files of one directory that are read before others are read along.
 const READS: u32 = 2;
 /// Files with the same suffix read one after the other before others are read along in any directory.

@@ -424,7 +424,7 @@ impl Tree {
                     if self.attrs.get(*dir).is_none() {
                         wishes.push(Op::GetAttr { fid: *dir });
                     }
-                    if name != b".." && self.names.missed(*dir) == MISSES {
+                    if name != b".." && self.lists(*dir) {
                         let flags = RD_PLUS;
                         let max_bytes = LISTING;
                         wishes.push(Op::ReadDir { dir: *dir, cookie: 0, max_bytes, flags });
@@ -437,6 +437,14 @@ impl Tree {
             wishes.push(Op::Statfs {});
         }
         wishes.into_iter().map(|op| (op.clone(), self.note(&op))).collect()
+    }
+
+    /// A name of a directory is asked for: whether all of them are asked for along with it. Who has just made them may
+    /// still have to give them up, so that no attributes may be kept, or none of the names: then it is tried again, ever more
+    /// rarely.
+    fn lists(&mut self, dir: Fid) -> bool {
+        let misses = self.names.missed(dir);
+        misses.is_multiple_of(MISSES) && (misses / MISSES).is_power_of_two()
     }
 
     /// A close as the MDT must hear it: of an open it does not know only the report.
