@@ -31,7 +31,7 @@ const NAMED: usize = 10;
 pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     let mountpoint = places::mountpoint(&args.mountpoint)?;
     let record = Record::of(&mountpoint)?;
-    record.iter().for_each(Record::end_dying);
+    let ended = record.as_ref().is_some_and(Record::end_dying);
     let process = record.as_ref().and_then(Record::process);
     // The kernel waits for what was written while it unmounts, and the process while it ends.
     let shown = mountpoint.display();
@@ -40,7 +40,11 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
          `pinstripe down --force {shown}` does not wait"
     );
     let _waiting = (!args.force).then(|| later::say(waits)).transpose()?;
-    let unmounted = unmount(&mountpoint, args.force)?;
+    let unmounted = match unmount(&mountpoint, args.force)? {
+        // Where the kernel's control files are not mounted its connection ends with the mount, unless that is busy.
+        Unmounted::Nothing if ended => Unmounted::Dead,
+        unmounted => unmounted,
+    };
     let Some((record, process)) = record.zip(process) else {
         return match unmounted {
             Unmounted::Dead => say(&mountpoint, None, common),

@@ -73,19 +73,22 @@ impl Record {
     }
 
     /// A process that was killed may be unable to end, and who waits for its mount would wait for ever:
-    /// the kernel is told that no answer comes.
-    pub fn end_dying(&self) {
+    /// the kernel is told that no answer comes. Whether it was.
+    pub fn end_dying(&self) -> bool {
         if !self.process.is_dying() {
-            return;
+            return false;
         }
         // Where another process has mounted something since, that answers.
         let shown = self.mountpoint.display();
-        if let Ok(fuse::MountState::Unresponsive(entry)) = fuse::inspect(&self.mountpoint) {
-            match fuse::abort(&entry) {
-                Ok(()) => tracing::warn!("process {} of {shown} cannot end", self.process.pid),
-                Err(e) => tracing::warn!("{e}; process {} cannot end", self.process.pid),
-            }
+        let Ok(fuse::MountState::Unresponsive(entry)) = fuse::inspect(&self.mountpoint) else {
+            return false;
+        };
+        let told = fuse::abort(&entry);
+        match &told {
+            Ok(()) => tracing::warn!("process {} of {shown} cannot end", self.process.pid),
+            Err(e) => tracing::warn!("{e}; process {} cannot end", self.process.pid),
         }
+        told.is_ok()
     }
 
     /// The record of a mount point, also of a process that is gone; for root, of another user's
@@ -133,7 +136,9 @@ impl Record {
     /// The records of processes that are gone and left a dead mount behind.
     pub fn dead() -> Outcome<Vec<Record>> {
         let mut found = Self::all()?;
-        found.iter().for_each(|(_, r)| r.end_dying());
+        for (_, record) in &found {
+            record.end_dying();
+        }
         found.retain(|(name, r)| {
             *name == file_name(&r.mountpoint)
                 && r.process().is_none()
