@@ -27,7 +27,7 @@ pub struct Stats {
     pub surprises: u64,
     /// Inodes with leases.
     pub leases: u64,
-    /// Call-backs of leases that were answered.
+    /// Call-backs that were answered: of leases, and those that tell of others' reads.
     pub recalls: u64,
     /// Files with state in memory.
     pub inodes: u64,

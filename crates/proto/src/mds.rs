@@ -443,11 +443,11 @@ mod tests {
         let expect = [&[1, 0, 0, 0][..], &fid(5)].concat();
         assert_eq!(answer.to_bytes(), expect);
         assert_eq!(Unwatched::from_bytes(&expect), Ok(answer));
-        let attr = crate::Attr::from_bytes(&[7; 116]).unwrap();
         let expect = [&[1, 0, 0, 0][..], &[7; 116]].concat();
-        let told = Accessed { files: List(vec![attr]) };
-        assert_eq!(told.to_bytes(), expect);
-        assert_eq!(Accessed::from_bytes(&expect), Ok(told));
+        let attr = crate::Attr::from_bytes(&[7; 116]);
+        let told = attr.map(|attr| Accessed { files: List(vec![attr]) });
+        assert_eq!(told.as_ref().map(Wire::to_bytes), Ok(expect.clone()));
+        assert_eq!(Accessed::from_bytes(&expect), told);
         let (left, unwatched) = (List(vec![Fid::new(3, 4)]), List(vec![Fid::new(5, 6)]));
         let op = Op::PutOff { call: 9, left, unwatched };
         let expect =

@@ -16,6 +16,7 @@
 //! - Beside direct service a session may *watch* a file: it asks for `LS_READ` alone (`Op::Lease`), because it
 //!   keeps bytes where it cannot look before they are shown again (pages of a kernel). Nobody else has
 //!   `LS_LATE` then, so every write is told before it returns, and telling it calls the watch back.
+//! - When a file was read last calls nothing back: who has `LS_ATTR` is told of it (`server::accessed`).
 //! - A grant is noted here before the answer that tells of it is sent. So whatever a client believes
 //!   to have, the table has.
 //! - A session's own leases never conflict with its operations.

@@ -107,6 +107,16 @@ pub fn tells_late(op: &Op) -> bool {
     matches!(op, Op::Report { .. } | Op::Close { .. })
 }
 
+/// Whether it tells that a file was read, which calls nothing back.
+pub fn tells_access(op: &Op) -> bool {
+    let report = match op {
+        Op::Report { report, .. } => Some(report),
+        Op::Close { report, .. } => report.as_ref(),
+        _ => None,
+    };
+    report.is_some_and(|report| report.atime.is_some())
+}
+
 /// Bits that others must not have any more when an operation is to be applied.
 pub fn touched(op: &Op, outcome: &Outcome, cache: &Cache, mut f: impl FnMut(Fid, u8)) {
     let changes = &outcome.changes;

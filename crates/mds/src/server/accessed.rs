@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap as HashMap;
 use super::recall::Leases;
 use super::state::State;
 use crate::cache::Changes;
+use crate::leases::EXCLUSIVE;
 use crate::leases::calls::Conflict;
 
 /// Files of one message: well within a body.
@@ -53,12 +54,15 @@ impl Reads {
     }
 }
 
+/// Whether a holder of these leases is told. Who excludes others got that after the file was read, with attributes that say
+/// so, and may have changed it since.
+fn is_told(bits: u8) -> bool {
+    bits & LS_ATTR != 0 && bits & EXCLUSIVE == 0
+}
+
 impl State {
-    /// A session is about to change inodes; leases on what else it changes are called back by now.
+    /// A session tells, among other changes, when it read files; leases on what else it changes are called back by now.
     pub(super) fn note_accessed(&mut self, session: u64, changes: &Changes) {
-        if self.leases.table.is_empty() {
-            return;
-        }
         for (fid, new) in &changes.inodes {
             let old = self.ns.cache.inode(*fid).flatten();
             let moves = matches!((old, new), (Some(old), Some(new)) if old.atime != new.atime);
@@ -74,7 +78,7 @@ impl State {
         let Leases { table, reads, .. } = &mut self.leases;
         for (fid, by) in reads.moved.drain() {
             for (holder, bits) in table.holders(fid) {
-                if bits & LS_ATTR == 0 || by == Some(holder) {
+                if !is_told(bits) || by == Some(holder) {
                     continue;
                 }
                 let news = reads.by_session.entry(holder).or_default();
@@ -95,7 +99,7 @@ impl State {
             while files.len() < MAX_FILES
                 && let Some(fid) = news.waiting.pop_first()
             {
-                if self.leases.table.of(fid, session) & LS_ATTR == 0 {
+                if !is_told(self.leases.table.of(fid, session)) {
                     continue;
                 }
                 match self.ns.cache.inode(fid).flatten() {

@@ -20,6 +20,7 @@ use super::sole::Sole;
 use super::task::{Parked, Task};
 use super::tidy::Tidy;
 use super::wait::Place;
+use crate::leases::policy;
 use crate::locks::Verdict;
 use crate::namespace::Namespace;
 use crate::options::MdtOptions;
@@ -312,7 +313,9 @@ impl State {
         self.leave_out(task, &mut outcome.res);
         self.in_the_way_after(task, &outcome)?;
         self.forget_leases(&outcome.changes);
-        self.note_accessed(session, &outcome.changes);
+        if task.op().is_some_and(policy::tells_access) {
+            self.note_accessed(session, &outcome.changes);
+        }
         if self.ns.apply(outcome.changes, outcome.effects) {
             self.transno += 1;
             task.transno = self.transno;
