@@ -53,7 +53,20 @@ impl Log {
         let read = self.read.lock().unwrap().clone();
         let attr = client.getattr(&root(), fid).unwrap();
         let size = attr.size as usize;
-        assert!(size >= self.begun + done.len() * RECORD, "{who}: {attr:?}, with {done:?}");
+        // Whether one is lost for good, or was only not seen.
+        let then = || {
+            std::thread::sleep(Duration::from_millis(300));
+            let lost = done.iter().filter(|r| !self.records(client, fid).contains(r));
+            let (size, lost) =
+                (client.getattr(&root(), fid).unwrap().size, lost.collect::<Vec<_>>());
+            format!("{attr:?}, later {size} bytes, without {lost:?}")
+        };
+        assert!(
+            size >= self.begun + done.len() * RECORD,
+            "{who}: {} were there: {}",
+            done.len(),
+            then()
+        );
         let now = self.records(client, fid);
         let lost: Vec<_> = done.iter().filter(|r| !now.contains(r)).collect();
         // Whether it is lost for good, or was only not seen.
