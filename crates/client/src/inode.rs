@@ -184,6 +184,8 @@ pub(crate) struct State {
     /// Counts those among them that do not tell themselves: made while this client was alone with the
     /// file.
     pub(crate) own_changes: u64,
+    /// Writes among others that are being told: an answer to what was asked before may lack them.
+    pub(crate) reporting: u32,
     pub(crate) idle: Idle,
     pub(crate) ahead: Ahead,
     held: Held,
@@ -266,6 +268,7 @@ impl Inode {
             exactly: false,
             changes: 0,
             own_changes: 0,
+            reporting: 0,
             idle: Idle::No,
             ahead: Ahead::default(),
             held: Held::default(),

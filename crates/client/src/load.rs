@@ -130,6 +130,8 @@ impl Core {
         if !overtaken {
             st.place_as_of = as_of;
         }
+        // Nor what may lack a write of ours: this client's word would be the size.
+        let written = (st.reporting > 0).then_some(st.size);
         st.attr = attr.clone();
         st.epoch = asked.epoch;
         st.mark = Mark::NEVER;
@@ -148,7 +150,7 @@ impl Core {
         // The size of one that others write is not known; nor is it while an OST may have lost what is to be
         // sent to it again.
         let sized = attr.flags & A_SIZE_LAGS == 0 || (seen.is_some() && st.unstable.is_empty());
-        if sized && !overtaken {
+        if sized && !overtaken && written.is_none() {
             st.mark = asked.mark;
         }
         if let Some(seen) = seen {
@@ -157,6 +159,8 @@ impl Core {
             st.attr.mtime = st.attr.mtime.max(seen.mtime);
             st.blocks = seen.blocks;
         }
+        let late = st.unsaid.map(|late| late.end);
+        st.size = st.size.max(late.max(written).unwrap_or(0));
         st.place = place;
         Ok(())
     }

@@ -318,17 +318,27 @@ impl Core {
             let asks = st.told_at.replace(now).is_none_or(|t| now - t >= late::TOLD_EVERY);
             let grew = st.size < end || asks;
             st.size = st.size.max(end);
+            st.reporting += 1;
             (grew, st.own_changes)
         };
         let op = Op::Report { fid: inode.fid, report };
-        if !grew {
+        let (life, epoch) = (self.life.load(SeqCst), self.epoch());
+        let told = match grew {
+            true => self.mdt.one(&own_cred(), op),
             // Waited for: on its way it could be overtaken by another mount's truncation, and undo that.
-            return self.mdt.aside(op).and_then(last).map(|_| ());
-        }
-        let life = self.life.load(SeqCst);
-        match self.mdt.one(&own_cred(), op)? {
+            false => self.mdt.aside(op).and_then(last),
+        };
+        self.options.pauses.point();
+        let mut st = inode.st.lock();
+        st.reporting -= 1;
+        match told? {
+            // Answers of several may come in any order.
+            Res::Attr { attr } if !grew => {
+                st.changed_as_of(AsOf { life, version: attr.version });
+                st.learn(&attr, epoch);
+                Ok(())
+            }
             Res::Attr { attr } => {
-                let mut st = inode.st.lock();
                 st.changed_as_of(AsOf { life, version: attr.version });
                 // It may have been alone with the file, and have written more, in between.
                 let told = st.own_changes == own_changes && !st.is_behind();

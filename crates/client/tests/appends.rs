@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -29,8 +29,8 @@ struct Log {
     /// What was there when it was begun, in bytes.
     begun: usize,
     next: AtomicU64,
-    /// Appended, and answered.
-    done: Mutex<HashSet<u64>>,
+    /// Appended, and answered: where to.
+    done: Mutex<BTreeMap<u64, u64>>,
     /// The longest that was read.
     read: Mutex<Vec<u64>>,
 }
@@ -41,10 +41,10 @@ impl Log {
         let by = (number * 10 + thread) as u64 * 1000;
         let record = by + 1 + self.next.fetch_add(1, SeqCst);
         let file = client.open(&root(), fid, WRITE).unwrap();
-        file.append(Data::Slice(&record.to_le_bytes())).unwrap();
+        let at = file.append(Data::Slice(&record.to_le_bytes())).unwrap();
         file.flush().unwrap();
         file.release();
-        self.done.lock().unwrap().insert(record);
+        self.done.lock().unwrap().insert(record, at);
     }
 
     /// Everything that was answered before is there, and what was there before is where it was.
@@ -56,10 +56,10 @@ impl Log {
         // Whether one is lost for good, or was only not seen.
         let then = || {
             std::thread::sleep(Duration::from_millis(300));
-            let lost = done.iter().filter(|r| !self.records(client, fid).contains(r));
+            let lost = done.iter().filter(|(r, _)| !self.records(client, fid).contains(r));
             let (size, lost) =
                 (client.getattr(&root(), fid).unwrap().size, lost.collect::<Vec<_>>());
-            format!("{attr:?}, later {size} bytes, without {lost:?}")
+            format!("{attr:?}, later {size} bytes, without {lost:?} of {done:?}")
         };
         assert!(
             size >= self.begun + done.len() * RECORD,
@@ -68,7 +68,7 @@ impl Log {
             then()
         );
         let now = self.records(client, fid);
-        let lost: Vec<_> = done.iter().filter(|r| !now.contains(r)).collect();
+        let lost: Vec<_> = done.iter().filter(|(r, _)| !now.contains(r)).collect();
         // Whether it is lost for good, or was only not seen.
         let more = || format!("{attr:?}, then {:?}", self.records(client, fid));
         assert!(lost.is_empty(), "{who}: {lost:?} of {} not in {now:?}; {}", done.len(), more());
