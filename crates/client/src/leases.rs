@@ -308,7 +308,7 @@ impl Leases {
         self.entry(&mut shard, fid).changing += 1;
     }
 
-    /// It was answered, or is lost. `told`: what came with the answer is of after the change, and stays; older
+    /// It was answered, or is lost. `told`: what came with the answer is of after the change, and is known; older
     /// attributes are known by their version.
     pub(crate) fn change_ended(&self, fid: Fid, told: bool) {
         if !told {

@@ -86,8 +86,8 @@ impl Sent {
         outcome
     }
 
-    /// Takes in what was answered; `told` gets those whose attributes came behind the change.
-    fn answered(
+    /// Takes in what was answered; `told` gets those whose attributes came behind the change, and are known now.
+    pub(super) fn answered(
         &mut self,
         tree: &mut Tree,
         results: Vec<Res>,
@@ -133,7 +133,10 @@ impl Sent {
             }
             if tree.trust.any() {
                 tree.learn(op, &res, note);
-                if let (Op::GetAttr { fid }, Res::Attr { .. }) = (op, &res) {
+                // Unless they are known now nothing would show that an answer of before the change is older.
+                if let (Op::GetAttr { fid }, Res::Attr { attr }) = (op, &res)
+                    && tree.knows_version(attr)
+                {
                     told.push(*fid);
                 }
             }

@@ -96,6 +96,11 @@ impl Tree {
             && self.believed(attr.fid).is_some_and(|known| known.attr.version == attr.version)
     }
 
+    /// Whether these attributes are known, or newer ones.
+    pub(super) fn knows_version(&mut self, attr: &Attr) -> bool {
+        self.attrs.get(attr.fid).is_some_and(|known| known.version >= attr.version)
+    }
+
     /// The parent of a directory, if it is the truth. Among others its attributes' lease stands for it, too.
     pub(super) fn parent(&mut self, dir: Fid) -> Option<Fid> {
         if self.trust.alone() {
