@@ -68,10 +68,7 @@ impl Core {
         for (index, objects) in due {
             let ticket = answers.ticket();
             match self.ost(index) {
-                Ok(ost) => {
-                    answers.asks(&ost.session);
-                    ost.commit(objects, move |r| ticket.put((index, r)));
-                }
+                Ok(ost) => ost.commit(objects, move |r| ticket.put((index, r))),
                 Err(e) => ticket.put((index, Err(e))),
             }
         }

@@ -1,7 +1,6 @@
 //! What a session needs of a transport: somewhere to put frames.
 
 use crate::message::Frame;
-use std::time::Instant;
 
 /// One transport connection, seen from one of its ends.
 pub(crate) trait Link: Send + Sync {
@@ -17,9 +16,6 @@ pub(crate) trait Link: Send + Sync {
     fn is_local(&self) -> bool {
         false
     }
-    /// The caller waits for an answer until `done`, or that time: it may as well hand on what comes.
-    /// Returns no later than either, and often sooner.
-    fn attend(&self, _done: &dyn Fn() -> bool, _until: Option<Instant>) {}
     /// Ends the transport; both sessions hear of it.
     fn close(&self, why: &str);
 }

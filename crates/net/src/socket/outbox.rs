@@ -7,7 +7,7 @@
 //! Limits: a client's outbox holds at most what its credits allow; above [`MAX_QUEUED_BYTES`] a
 //! server's task reads no more requests of this client.
 
-use super::halves::Writer;
+use super::WriteHalf;
 use crate::NetError;
 use crate::link::Link;
 use crate::message::Frame;
@@ -65,7 +65,7 @@ struct Current {
 
 /// The sending half of a connection.
 pub(crate) struct Outbox {
-    pub(crate) write: Writer,
+    pub(crate) write: WriteHalf,
     /// Tells the connection's task that it has something to do.
     pub(crate) wake: Notify,
     queue: Mutex<Queue>,
@@ -93,7 +93,7 @@ impl Link for Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(write: Writer, straight: bool) -> Outbox {
+    pub(crate) fn new(write: WriteHalf, straight: bool) -> Outbox {
         Outbox {
             write,
             wake: Notify::new(),
@@ -260,7 +260,7 @@ impl Queue {
 }
 
 impl Current {
-    fn write_some(&mut self, to: &Writer) -> std::io::Result<usize> {
+    fn write_some(&mut self, to: &WriteHalf) -> std::io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
         let mut skip = self.offset;

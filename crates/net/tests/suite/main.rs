@@ -1,6 +1,5 @@
 //! The suite: what a target and a client may rely on, over every transport.
 
-mod attend;
 mod calls;
 mod common;
 mod cut;
