@@ -55,24 +55,14 @@ impl Log {
         let size = attr.size as usize;
         // Whether one is lost for good, or was only not seen.
         let then = || {
-            std::thread::sleep(Duration::from_millis(300));
-            let lost = done.iter().filter(|(r, _)| !self.records(client, fid).contains(r));
-            let (size, lost) =
-                (client.getattr(&root(), fid).unwrap().size, lost.collect::<Vec<_>>());
-            format!("{attr:?}, later {size} bytes, without {lost:?} of {done:?}")
+            let (attr, now) = (client.getattr(&root(), fid).unwrap(), self.records(client, fid));
+            format!("of {done:?}, then {attr:?} and {now:?}")
         };
-        assert!(
-            size >= self.begun + done.len() * RECORD,
-            "{who}: {} were there: {}",
-            done.len(),
-            then()
-        );
+        assert!(size >= self.begun + done.len() * RECORD, "{who}: {attr:?}; {}", then());
         let now = self.records(client, fid);
-        let lost: Vec<_> = done.iter().filter(|(r, _)| !now.contains(r)).collect();
-        // Whether it is lost for good, or was only not seen.
-        let more = || format!("{attr:?}, then {:?}", self.records(client, fid));
-        assert!(lost.is_empty(), "{who}: {lost:?} of {} not in {now:?}; {}", done.len(), more());
-        assert!(now.starts_with(&read), "{who}: after {read:?} came {now:?}; {}", more());
+        let lost: Vec<_> = done.keys().filter(|r| !now.contains(r)).collect();
+        assert!(lost.is_empty(), "{who}: {attr:?}, {lost:?} not in {now:?}; {}", then());
+        assert!(now.starts_with(&read), "{who}: after {read:?} came {now:?}; {}", then());
         let mut longest = self.read.lock().unwrap();
         if now.len() > longest.len() {
             *longest = now;
