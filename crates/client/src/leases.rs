@@ -34,6 +34,9 @@ const SHARDS: usize = 64;
 const PER_SHARD: usize = 4096;
 /// What a change made here makes doubtful of its own inode.
 const CHANGED: u8 = LS_ATTR | LS_LAYOUT | LS_READ;
+/// With all of these it is the only one that may change a file, and knows what it is: it goes on believing. Who has the
+/// right without the knowledge ([`Leases::granted`] left it out) might get it from an answer of before the change.
+const KNOWS_ALONE: u8 = LS_WRITE | LS_ATTR | LS_READ;
 
 /// What who makes an inode has of it: what an MDT grants for it.
 pub(crate) fn of_maker(kind: FileKind) -> u8 {
@@ -294,10 +297,10 @@ impl Leases {
     }
 
     /// This client changes, or has just changed, an inode: what it knew of data and attributes is
-    /// no longer so, unless it is the only one that may change them.
+    /// no longer so, unless it is the only one that may change them and knows them.
     pub(crate) fn changed(&self, fid: Fid) {
         if self.on {
-            self.stamp(fid, CHANGED, LS_WRITE);
+            self.stamp(fid, CHANGED, KNOWS_ALONE);
         }
     }
 
@@ -345,11 +348,11 @@ impl Leases {
         }
     }
 
-    /// Takes bits away, except beside those of `beside`; which of them were there.
+    /// Takes bits away, except beside all those of `beside`, if any; which of them were there.
     fn stamp(&self, fid: Fid, bits: u8, beside: u8) -> u8 {
         let mut shard = self.shard(fid).lock();
         let entry = self.entry(&mut shard, fid);
-        if entry.bits & beside != 0 {
+        if beside != 0 && entry.bits & beside == beside {
             return 0;
         }
         let had = entry.bits & bits;
@@ -562,6 +565,25 @@ mod tests {
         assert!(l.fresh(F, LS_READ | LS_ATTR, told));
         assert_eq!(l.recalled(F, LS_WRITE), LS_WRITE);
         assert!(!l.has(F, LS_ATTR) && !l.has(F, LS_READ));
+    }
+
+    /// One thread opens the file to write, one asks for it, one writes to it, and the open is answered last: the MDT did it
+    /// before the write.
+    #[test]
+    fn the_right_to_write_alone_does_not_let_in_what_was_asked_before_a_change() {
+        let (l, all) = (Leases::new(true), of_maker(FileKind::File));
+        l.changing(F);
+        let opened = l.mark();
+        learn(&l, all);
+        assert!(l.has(F, LS_WRITE) && !l.has(F, LS_ATTR), "the open is on its way");
+        l.changing(F);
+        l.granted(grant(all), l.mark(), &[F]);
+        l.change_ended(F, false);
+        let late = l.granted(grant(all), opened, &[F]).mark(F, LS_ATTR, opened);
+        l.change_ended(F, false);
+        assert!(!l.has(F, LS_ATTR) && !l.has(F, LS_READ) && !l.fresh(F, LS_ATTR, late));
+        let told = learn(&l, all);
+        assert!(l.fresh(F, LS_ATTR | LS_READ, told));
     }
 
     #[test]

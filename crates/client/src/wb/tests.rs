@@ -2,7 +2,7 @@ use super::*;
 use crate::leases::Leases;
 use crate::mdt::own_cred;
 use proto::TimeSpec;
-use proto::mds::{LS_ATTR, LS_OPEN, LS_READ, LS_WRITE, Lease, O_READ, OpenInfo, Res};
+use proto::mds::{LS_ATTR, LS_LOOKUP, Lease, Res};
 
 const DIR: Fid = Fid { seq: 1, oid: 1, ver: 0 };
 const FILE: Fid = Fid { seq: 1, oid: 2, ver: 0 };
@@ -54,36 +54,34 @@ fn an_acl_that_is_a_mode_is_set_here_while_there_is_room() {
     }
 }
 
-/// Two threads: one opens a file, the other one writes to it. The MDT opened it first, and granted with that all there
-/// is; the answer comes last, and tells what was before.
+/// Two threads: one asks for a directory, the other one removes a name from it, and is told the directory behind that. The
+/// MDT answered the first one first, and granted with that all there is; its answer comes last, and tells what was before.
 #[test]
 fn an_answer_of_before_a_change_is_not_believed_when_it_comes_behind() {
-    let (leases, bits) = (Arc::new(Leases::new(true)), LS_ATTR | LS_READ | LS_OPEN | LS_WRITE);
+    let leases = Arc::new(Leases::new(true));
     let trust = Trust::new(Arc::new(false.into()), leases.clone(), false);
     let wb = Wb::new(trust, 65536, 1000, std::time::Duration::ZERO);
-    let attr = |version| Attr { fid: FILE, version, ..crate::filling::tests::attr() };
-    let (data, fid) = (bytes::Bytes::from_static(b"x"), FILE);
-    let write = Op::WriteInline { fid, offset: 0, data, cut: None, mtime: None };
-    let (look, open) = (Op::GetAttr { fid }, Op::Open { fid, flags: O_READ, handle: 0 });
+    let attr = |fid, version| Attr { fid, version, ..crate::filling::tests::attr() };
+    let unlink = Op::Unlink { dir: DIR, name: b"f".to_vec(), rmdir: false };
+    let look = Op::GetAttr { fid: DIR };
     let mut tree = wb.tree.lock();
     let before = leases.mark();
-    leases.changing(FILE);
+    leases.changing(DIR);
     let mut sent = sent::Sent {
-        notes: vec![tree.note(&write)],
+        notes: vec![tree.note(&unlink)],
         asks: vec![(look.clone(), tree.note(&look))],
-        ops: vec![write],
-        doubtful: vec![FILE],
+        ops: vec![unlink],
+        doubtful: vec![DIR],
         ..sent::Sent::default()
     };
-    let (mut opening, asked) = (tree.note(&open), leases.mark());
-    // What is granted already does not come again.
-    let (got, mut told) = (leases.granted(Vec::new(), before, &[FILE]), Vec::new());
-    let answers = vec![Res::Attr { attr: attr(8) }, Res::Attr { attr: attr(8) }];
+    let (mut looking, asked) = (tree.note(&look), leases.mark());
+    let (got, mut told) = (leases.granted(Vec::new(), before, &[DIR]), Vec::new());
+    let answers = vec![Res::Attr { attr: attr(FILE, 2) }, Res::Attr { attr: attr(DIR, 8) }];
     sent.answered(&mut tree, answers, got, &mut told);
     tree.changes_ended(&sent.doubtful, &told);
-    opening.got = Arc::new(leases.granted(vec![Lease { fid, bits }], asked, &[]));
-    let info = OpenInfo { handle: 1, inline: None, layout: None, shared: false };
-    tree.learn(&open, &Res::Opened { attr: attr(7), open: info }, &opening);
+    let lease = Lease { fid: DIR, bits: LS_ATTR | LS_LOOKUP };
+    looking.got = Arc::new(leases.granted(vec![lease], asked, &[]));
+    tree.learn(&look, &Res::Attr { attr: attr(DIR, 7) }, &looking);
     let here = tree.apply(&own_cred(), &look, TimeSpec::default());
     assert!(matches!(here, apply::Local::Ask), "{here:?}");
 }
