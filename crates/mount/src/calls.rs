@@ -39,9 +39,20 @@ const LOOKS: [&str; 2] = ["lookup_one", "lookup_noperm"];
 /// What the outermost function of a thread begins with: of system calls, and of threads of the kernel.
 const OUTERMOST: [&str; 3] = ["entry_", "el0", "ret_from_fork"];
 
-/// Whether a thread that asks for a directory's attributes has not used any name there yet, as it still walks; None: that is
+/// How far a thread is that asks for a directory's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// It walks a path, has not used any name there yet, and does not hold the directory's lock.
+    Path,
+    /// It has not used any name there yet, for what lies over this file system; that may hold the lock.
+    Over,
+    /// It has ended its walk.
+    Ended,
+}
+
+/// How far a thread is that asks for a directory's attributes; None: that is
 /// shown to root only, by kernels in which the walk is a function of its own, and if all of its stack is. For the first time that takes a while.
-pub fn walks(thread: u32) -> Option<bool> {
+pub fn walks(thread: u32) -> Option<Walk> {
     if !walk_shows() {
         return None;
     }
@@ -100,7 +111,7 @@ fn has_ended(thread: u32) -> bool {
 }
 
 /// Whether the stacks of others are shown.
-fn stack_shows() -> bool {
+pub fn stack_shows() -> bool {
     static SHOWS: OnceLock<bool> = OnceLock::new();
     *SHOWS.get_or_init(|| {
         std::fs::read_to_string("/proc/self/stack").is_ok_and(|stack| outermost(&stack).is_some())
@@ -144,9 +155,15 @@ pub fn walk_shows() -> bool {
 }
 
 /// None: not all of the stack is shown.
-fn in_walk(stack: &str) -> Option<bool> {
+fn in_walk(stack: &str) -> Option<Walk> {
     outermost(stack)?;
-    Some(functions(stack).any(|name| name.starts_with(WALK) || begins(name, &LOOKS)))
+    Some(if functions(stack).any(|name| begins(name, &LOOKS)) {
+        Walk::Over
+    } else if functions(stack).any(|name| name.starts_with(WALK)) {
+        Walk::Path
+    } else {
+        Walk::Ended
+    })
 }
 
 /// System calls that change names, by their numbers on this machine.
@@ -194,11 +211,15 @@ mod tests {
             ["request_wait_answer", "fuse_do_getattr", "fuse_permission", "inode_permission"];
         let end = ["do_syscall_64", "entry_SYSCALL_64_after_hwframe"];
         let of = |more: &[&str]| in_walk(&stack(&[&asks[..], more, &end[..]].concat()));
-        assert_eq!(of(&["link_path_walk", "__filename_parentat", "do_renameat2"]), Some(true));
-        assert_eq!(of(&["lookup_one_unlocked", "ovl_lookup", "path_openat"]), Some(true));
-        assert_eq!(of(&["link_path_walk.isra.0", "path_openat"]), Some(true));
-        assert_eq!(of(&["may_delete", "vfs_rename", "__x64_sys_rename"]), Some(false));
-        assert_eq!(of(&["path_openat", "do_filp_open"]), Some(false));
+        assert_eq!(
+            of(&["link_path_walk", "__filename_parentat", "do_renameat2"]),
+            Some(Walk::Path)
+        );
+        assert_eq!(of(&["link_path_walk.isra.0", "path_openat"]), Some(Walk::Path));
+        assert_eq!(of(&["lookup_one_unlocked", "ovl_lookup", "path_openat"]), Some(Walk::Over));
+        assert_eq!(of(&["lookup_one", "ovl_create", "link_path_walk"]), Some(Walk::Over));
+        assert_eq!(of(&["may_delete", "vfs_rename", "__x64_sys_rename"]), Some(Walk::Ended));
+        assert_eq!(of(&["path_openat", "do_filp_open"]), Some(Walk::Ended));
         assert_eq!(in_walk(&stack(&asks)), None, "who called is not shown");
         assert_eq!(in_walk(""), None);
     }

@@ -34,7 +34,7 @@ const LOUD: Duration = Duration::from_secs(8);
 const FORGIVEN: u32 = 4;
 /// How often what is noted is looked through for room.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long who asks waits behind an own change once it is answered: the kernel takes it in with the lock held, and
+/// How long everybody waits behind an own change once it is answered: the kernel takes it in with the lock held, and
 /// somebody may ask who holds it by then.
 pub const TAKEN_IN: Duration = Duration::from_millis(5);
 
@@ -113,6 +113,15 @@ pub struct Noted {
     pub kept: bool,
     /// The name was not noted.
     pub new: bool,
+}
+
+/// What who waits before a gate waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// That the kernel takes in what was changed here, and was answered for so long, [`TAKEN_IN`] or more.
+    TakenIn(Duration),
+    /// For something else; for how long the kernel has not let names expire, otherwise nobody holds the lock.
+    Expiry(Duration),
 }
 
 /// What must happen after something was done to a directory.
@@ -456,36 +465,35 @@ impl<P> Entries<P> {
         waited
     }
 
-    /// Who passes because his time has come: of what was changed here, after [`TAKEN_IN`]; of others' changes those for
-    /// whom `leaves` has something else, which is told for how long the kernel has not let names expire. And for how long
-    /// strict gates have been waited for with no change of this mount on its way.
+    /// Those who wait and for whom `leaves` has something else, with that. And for how long strict gates have been waited for
+    /// with no change of this mount on its way.
     pub fn look<T>(
         &self,
-        mut leaves: impl FnMut(&mut P, Duration) -> Option<T>,
-    ) -> (Vec<P>, Vec<(P, T)>, Duration) {
-        let (now, mut longest) = (self.clock(), Duration::ZERO);
-        let (mut pass, mut leave) = (Vec::new(), Vec::new());
+        mut leaves: impl FnMut(&mut P, Wait) -> Option<T>,
+    ) -> (Vec<(P, T)>, Duration) {
+        let (now, mut longest, mut leave) = (self.clock(), Duration::ZERO, Vec::new());
         self.each_gated(|_, d| {
             let Some(gate) = &mut d.gate else { return };
             let waited = match d.changing {
                 0 => now.saturating_sub(gate.since),
                 _ => Duration::ZERO,
             };
-            if !gate.strict && d.changing == 0 && waited >= TAKEN_IN {
-                pass.extend(gate.let_pass());
-            }
             if gate.strict {
                 longest = longest.max(waited);
             }
             let stuck = gate.expiring.map(|at| now.saturating_sub(at)).unwrap_or_default();
+            let wait = match !gate.strict && waited >= TAKEN_IN {
+                true => Wait::TakenIn(waited),
+                false => Wait::Expiry(stuck),
+            };
             for mut who in std::mem::take(&mut gate.waiting) {
-                match leaves(&mut who, stuck) {
+                match leaves(&mut who, wait) {
                     Some(then) => leave.push((who, then)),
                     None => gate.waiting.push(who),
                 }
             }
         });
-        (pass, leave, longest)
+        (leave, longest)
     }
 }
 

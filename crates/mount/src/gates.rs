@@ -2,8 +2,9 @@
 //!
 //! Role: a thread lets the names of such a directory expire, which takes its lock, and then answers who waited for its
 //! attributes. Another looks after those who must not wait. Who asks holds the directory's lock if its attributes were
-//! dropped between two looks of one system call; then the names cannot expire. Behind an own change he, as
-//! everybody, passes soon. Behind another's he passes when names have not expired for [`RESTARTS`] and he is seen to have
+//! dropped between two looks of one system call; then the names cannot expire. Behind an own change everybody passes soon
+//! but who is seen to walk: he holds no lock, and waits until the kernel has taken the change in, however long it lets who made
+//! it wait for a CPU. Behind another's he passes when names have not expired for [`RESTARTS`] and he is seen to have
 //! ended his walk, which waits for the gate: so he began before it stood. Only root sees that. Otherwise he is told
 //! ESTALE, upon which the kernel lets the lock go and begins his system call anew; that is told only to who is in a
 //! system call that takes this lock and is begun anew, and once in each ([`crate::retries`]). If all that is in vain, a new
@@ -21,14 +22,16 @@ use fuse::{AttrOut, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 
 use crate::caches::Caches;
-use crate::calls::{Call, ran, waits_elsewhere, walk_shows, walks};
-use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo};
+use crate::calls::{Call, Walk, ran, stack_shows, waits_elsewhere, walk_shows, walks};
+use crate::entries::{Entries, Name, Noted, TAKEN_IN, Todo, Wait};
 use crate::retries::Retries;
 use crate::tellers::Tellers;
 use crate::told::{Look, OnTheirWay};
 
 /// How long somebody waits before he passes, or is told to begin anew, because names do not expire.
 const RESTARTS: Duration = Duration::from_millis(20);
+/// How long who walks waits at most behind an own change that was answered.
+const NOT_TAKEN_IN: Duration = Duration::from_secs(1);
 /// How long somebody waits whom a signal may have killed.
 const INTERRUPTS: Duration = Duration::from_secs(1);
 /// How long names may take to expire while nothing of this mount's is on its way.
@@ -48,6 +51,8 @@ pub struct Asker {
     retries: Arc<Retries>,
     /// It was looked at whether he is to be told.
     looked_at: bool,
+    /// He was seen to walk.
+    walks: bool,
 }
 
 /// How somebody is answered.
@@ -189,7 +194,7 @@ impl Caches {
             return Some(reply);
         }
         let (req, retries, since) = (req.clone(), Arc::clone(retries), Instant::now());
-        let asker = Asker { req, reply, since, retries, looked_at: false };
+        let asker = Asker { req, reply, since, retries, looked_at: false, walks: false };
         self.gates.entries.wait(node, asker).map(|asker| asker.reply)
     }
 
@@ -298,8 +303,7 @@ impl Caches {
             let caches = Arc::clone(self);
             self.gates.threads.run(move || caches.let_expire_again(later));
         }
-        let (pass, leave, longest) = self.gates.entries.look(|asker, stuck| asker.leaves(stuck));
-        self.answer(pass);
+        let (leave, longest) = self.gates.entries.look(|asker, wait| asker.leaves(wait));
         for (asker, then) in leave {
             tracing::debug!(
                 dir = asker.req.nodeid(),
@@ -345,19 +349,39 @@ fn look_after(caches: &Weak<Caches>) {
 }
 
 impl Asker {
-    /// What is next for who must not wait longer. `stuck`: for how long the kernel has not let names expire; otherwise
-    /// nobody holds the lock.
-    fn leaves(&mut self, stuck: Duration) -> Option<Then> {
-        let waited = self.since.elapsed();
-        if waited >= INTERRUPTS && self.reply.is_interrupted() {
+    /// What is next for who must not wait longer.
+    fn leaves(&mut self, wait: Wait) -> Option<Then> {
+        if self.since.elapsed() >= INTERRUPTS && self.reply.is_interrupted() {
             return Some(Then::Ends);
         }
+        match wait {
+            Wait::TakenIn(answered) => self.passes(answered).then_some(Then::Passes),
+            Wait::Expiry(stuck) => self.begins_anew(stuck),
+        }
+    }
+
+    /// Whether he may hold the lock that the kernel needs to take in what was changed here, or it takes too long.
+    fn passes(&mut self, answered: Duration) -> bool {
+        if self.walks {
+            return answered >= NOT_TAKEN_IN;
+        }
+        match walks(self.req.pid()) {
+            Some(walk) => self.walks = walk == Walk::Path,
+            // Of a thread that has not begun to wait no stack is shown.
+            None => return !stack_shows() || self.since.elapsed() >= RESTARTS,
+        }
+        !self.walks
+    }
+
+    /// `stuck`: for how long the kernel has not let names expire; otherwise nobody holds the lock.
+    fn begins_anew(&mut self, stuck: Duration) -> Option<Then> {
+        let waited = self.since.elapsed();
         if waited.min(stuck) < RESTARTS || std::mem::replace(&mut self.looked_at, true) {
             return None;
         }
         let thread = self.req.pid();
-        if let Some(walks) = walks(thread) {
-            return (!walks).then_some(Then::Passes);
+        if let Some(walk) = walks(thread) {
+            return (walk == Walk::Ended).then_some(Then::Passes);
         }
         let call = Call::of(thread);
         let told = self.retries.has_call(thread, Instant::now(), call.as_ref());

@@ -72,7 +72,7 @@ fn an_own_change_is_waited_for_until_the_kernel_has_it() {
     assert_eq!((change(&e, D, b"n"), done(&e, D)), (NOTHING, NOTHING), "it is not kept");
     assert_eq!(change(&e, D, b"a"), Todo { drop: true, attend: false });
     assert!(e.wait(D, 1).is_none());
-    assert_eq!(e.look(|_, _| None::<()>), (vec![], vec![], Duration::ZERO), "it is on its way");
+    assert_eq!(e.look(|_, _| None::<()>), (vec![], Duration::ZERO), "it is on its way");
     assert_eq!(done(&e, D), Todo { drop: false, attend: true });
     assert!(e.wait(D, 2).is_none());
     assert_eq!(e.take(D), [((*b"a").into(), None)]);
@@ -89,18 +89,28 @@ fn who_holds_the_lock_after_an_own_change_is_let_through_soon() {
     change(&e, D, b"a");
     done(&e, D);
     assert!(e.wait(D, 1).is_none());
+    assert!(e.wait(D, 11).is_none());
+    let holds_lock = |who: &mut u32, wait: Wait| match wait {
+        Wait::TakenIn(answered) => (*who == 1).then_some(answered),
+        Wait::Expiry(_) => None,
+    };
+    assert_eq!(e.look(holds_lock).0, [], "it is given some time");
     pass(TAKEN_IN);
-    assert_eq!(e.look(|_, _| None::<()>).0, [1]);
+    assert_eq!(e.look(holds_lock).0, [(1, TAKEN_IN)]);
+    assert!(e.wait(D, 12).is_none(), "who comes waits like who walks");
+    pass(TAKEN_IN);
+    assert_eq!(e.look(|who, _| (*who == 12).then_some(())).0, [(12, ())]);
     change(&e, D, b"m");
     assert!(e.wait(D, 2).is_none(), "the next change");
     done(&e, D);
     e.called_back(D);
     pass(TAKEN_IN);
-    let (pass, leave, longest) = e.look(|who, _| (*who == 2).then_some(()));
-    assert_eq!((pass, leave), (vec![], vec![(2, ())]));
+    assert_eq!(e.look(holds_lock).0, [], "now it is another's change that they wait for");
+    let (leave, longest) = e.look(|who, _| (*who == 2).then_some(()));
+    assert_eq!(leave, [(2, ())]);
     assert!(longest >= TAKEN_IN);
     assert!(e.wait(D, 3).is_none());
-    assert_eq!(e.end_all(), [3]);
+    assert_eq!(e.end_all(), [11, 3]);
     assert!(!e.has_gates());
     assert_eq!(e.end(D), Some(vec![]), "who attended to it comes too late");
 }
@@ -159,11 +169,14 @@ fn who_waits_is_told_how_long_names_have_not_expired() {
     assert!(e.wait(D, 1).is_none());
     let stuck = || {
         let mut seen = None;
-        e.look(|_, stuck| {
-            seen = Some(stuck);
+        e.look(|_, wait| {
+            seen = Some(wait);
             None::<()>
         });
-        seen.unwrap()
+        match seen {
+            Some(Wait::Expiry(stuck)) => stuck,
+            other => panic!("{other:?}"),
+        }
     };
     pass(QUIET);
     assert_eq!(stuck(), Duration::ZERO, "nobody attends to it yet");
