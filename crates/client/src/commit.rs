@@ -68,7 +68,10 @@ impl Core {
         for (index, objects) in due {
             let ticket = answers.ticket();
             match self.ost(index) {
-                Ok(ost) => ost.commit(objects, move |r| ticket.put((index, r))),
+                Ok(ost) => {
+                    answers.asks(&ost.session);
+                    ost.commit(objects, move |r| ticket.put((index, r)));
+                }
                 Err(e) => ticket.put((index, Err(e))),
             }
         }

@@ -1,8 +1,12 @@
 //! Waiting for several answers.
+//!
+//! Role: answers come on other threads, or, where all of them come from one target, on the very thread that
+//! waits ([`Gather::asks`]). Never does: know what is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::Session;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// How soon it is seen that waiting is of no use.
@@ -15,6 +19,14 @@ struct Got<T> {
     values: Vec<T>,
     due: usize,
     then: Option<Then<T>>,
+    asked: Asked,
+}
+
+/// Whose answers are waited for.
+enum Asked {
+    Nobody,
+    One(Arc<Session>),
+    Several,
 }
 
 struct Inner<T> {
@@ -30,13 +42,27 @@ pub(crate) struct Ticket<T>(Arc<Inner<T>>);
 
 impl<T> Gather<T> {
     pub(crate) fn new() -> Gather<T> {
-        let got = Got { values: Vec::new(), due: 0, then: None };
+        let got = Got { values: Vec::new(), due: 0, then: None, asked: Asked::Nobody };
         Gather(Arc::new(Inner { got: Mutex::new(got), more: Condvar::new() }))
     }
 
     pub(crate) fn ticket(&self) -> Ticket<T> {
         self.0.got.lock().due += 1;
         Ticket(self.0.clone())
+    }
+
+    /// One of the answers will come by this session. If none comes by another, who waits takes them from there.
+    pub(crate) fn asks(&self, session: &Arc<Session>) {
+        let mut got = self.0.got.lock();
+        got.asked = match &got.asked {
+            Asked::Nobody => Asked::One(session.clone()),
+            Asked::One(one) if Arc::ptr_eq(one, session) => return,
+            _ => Asked::Several,
+        };
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.got.lock().due == 0
     }
 
     /// Waits until all tickets are gone, or it is of no use any more; whether they are gone.
@@ -71,6 +97,10 @@ impl<T> Gather<T> {
 
     /// Waits until all tickets are gone; what they delivered.
     pub(crate) fn wait(self) -> Vec<T> {
+        let asked = std::mem::replace(&mut self.0.got.lock().asked, Asked::Nobody);
+        if let Asked::One(session) = asked {
+            session.attend(|| self.is_complete());
+        }
         let mut got = self.0.got.lock();
         while got.due > 0 {
             self.0.more.wait(&mut got);

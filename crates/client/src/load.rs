@@ -177,9 +177,11 @@ impl Core {
             let (stripes, ids): (Vec<u16>, Vec<ObjectId>) = objects.into_iter().unzip();
             match self.ost(index) {
                 Err(e) => ticket.put(Err(e)),
-                Ok(ost) => ost.glimpse(ids, move |r| {
-                    ticket.put(r.map(|attrs| stripes.into_iter().zip(attrs).collect::<Vec<_>>()));
-                }),
+                Ok(ost) => {
+                    gather.asks(&ost.session);
+                    let of = |attrs| stripes.into_iter().zip(attrs).collect::<Vec<_>>();
+                    ost.glimpse(ids, move |r| ticket.put(r.map(of)));
+                }
             }
         }
         let mut sizes = vec![0; layout.osts.len()];

@@ -213,6 +213,7 @@ impl Core {
             let object = layout.object(inode.fid, want.stripe);
             let (at, len, permit) = (want.object_offset, want.len as u32, ost.permit());
             let flags = flags | R_BEHIND;
+            gather.asks(&ost.session);
             ost.read(permit, object, at, len, flags, move |r| ticket.put((want, r)));
         }
         let now = |want: Want| {

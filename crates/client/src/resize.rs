@@ -216,7 +216,10 @@ impl Core {
             let ticket = gather.ticket();
             let object = layout.object(inode.fid, stripe);
             match self.stripe(layout, stripe) {
-                Ok(ost) => ost.punch(object, a, b, how, move |r| ticket.put((stripe, r))),
+                Ok(ost) => {
+                    gather.asks(&ost.session);
+                    ost.punch(object, a, b, how, move |r| ticket.put((stripe, r)));
+                }
                 Err(e) => ticket.put((stripe, Err(e))),
             }
         }
@@ -305,6 +308,7 @@ impl Core {
                 let object = layout.object(inode.fid, stripe);
                 match self.stripe(&layout, stripe) {
                     Ok(ost) => {
+                        gather.asks(&ost.session);
                         ost.allocate(object, a, b, keep, move |r| ticket.put((stripe, r)));
                     }
                     Err(e) => ticket.put((stripe, Err(e))),

@@ -216,6 +216,9 @@ impl Core {
         let gather = Gather::new();
         for rpc in rpcs {
             let ticket = gather.ticket();
+            if let Ok(ost) = self.stripe(&layout, rpc.stripe) {
+                gather.asks(&ost.session);
+            }
             self.send(inode, &layout, rpc, way, move |r| ticket.put(r));
         }
         self.options.pauses.point();

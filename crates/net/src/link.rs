@@ -1,6 +1,7 @@
 //! What a session needs of a transport: somewhere to put frames.
 
 use crate::message::Frame;
+use std::time::Instant;
 
 /// One transport connection, seen from one of its ends.
 pub(crate) trait Link: Send + Sync {
@@ -16,6 +17,9 @@ pub(crate) trait Link: Send + Sync {
     fn is_local(&self) -> bool {
         false
     }
+    /// The caller waits for an answer until `done`, or that time: it may as well hand on what comes.
+    /// Returns no later than either, and often sooner.
+    fn attend(&self, _done: &dyn Fn() -> bool, _until: Option<Instant>) {}
     /// Ends the transport; both sessions hear of it.
     fn close(&self, why: &str);
 }

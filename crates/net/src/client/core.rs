@@ -10,12 +10,13 @@ mod queue;
 
 use super::delivering::Delivering;
 use super::heard::Heard;
+use super::runtime::{self, Home};
 use super::stats::Counts;
-use super::{SessionStats, runtime};
+use super::watch::Watch;
 use crate::keeper::{Kept, keeper};
 use crate::link::Link;
 use crate::message::{Frame, join};
-use crate::{ConnectOptions, Endpoint, NetError, Patience, Reply};
+use crate::{ConnectOptions, Endpoint, NetError, Patience, Reply, SessionStats};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use proto::frame::Header;
@@ -90,6 +91,7 @@ pub(crate) struct Core {
     pub(crate) runtime: Handle,
     /// Which of the process's runtimes that is.
     pub(crate) home: usize,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) heard: Arc<Heard>,
     this: Weak<Core>,
     local: AtomicBool,
@@ -101,7 +103,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(endpoint: &Endpoint, options: ConnectOptions) -> Result<Arc<Core>, NetError> {
-        let (home, runtime) = runtime::handle()?;
+        let Home { number, runtime, watch } = runtime::home()?;
         let state = State {
             phase: Phase::Down,
             generation: 0,
@@ -128,7 +130,8 @@ impl Core {
             options,
             moved: Arc::new(Notify::new()),
             runtime,
-            home,
+            home: number,
+            watch,
             heard: Arc::new(Heard::new(local)),
             this: this.clone(),
             local: AtomicBool::new(local),
@@ -410,6 +413,18 @@ impl Core {
         if more {
             self.pump();
         }
+    }
+
+    /// See [`crate::Session::attend`].
+    pub(crate) fn attend(&self, done: &dyn Fn() -> bool, until: Option<Instant>) {
+        if Delivering::here() {
+            return;
+        }
+        let link = match &self.state.lock().phase {
+            Phase::Up(link) => link.clone(),
+            _ => return,
+        };
+        link.attend(done, until);
     }
 
     /// See [`crate::Session::oldest_wait`].

@@ -1,13 +1,15 @@
 //! Connecting over a socket: the stream, the greeting, the proof of the key.
 
 use super::core::Core;
+use super::intake::{Intake, Line};
 use super::{heard, trunk};
 use crate::auth::{self, Accepted, Challenge, Proof, Side};
 use crate::message::Frame;
 use crate::reader::FrameReader;
+use crate::socket::Stream;
 use crate::socket::drive::{Peer, drive, read_one};
+use crate::socket::halves::Reader;
 use crate::socket::outbox::Outbox;
-use crate::socket::{ReadHalf, Stream};
 use crate::{Endpoint, NetError};
 use proto::frame::Header;
 use proto::mgs::{Hello, Welcome};
@@ -41,7 +43,7 @@ pub(crate) async fn attempt(
 
 /// A connection whose first session was let in; nothing that follows is read yet.
 pub(crate) struct Dialled {
-    pub(crate) read: ReadHalf,
+    pub(crate) read: Reader,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) welcome: Welcome,
     /// When it was begun, as a moment of [`heard`].
@@ -69,14 +71,14 @@ impl Dialled {
         let Dialled { read, outbox, welcome, began } = self;
         core.heard.answered(began);
         core.welcomed(welcome);
-        core.adopt(generation, outbox.clone())?;
-        let served = Served {
-            core: Arc::downgrade(core),
-            outbox: outbox.clone(),
-            generation,
-            pulse: Pulse::of(core),
-        };
-        core.runtime.spawn(serve(read, outbox, served));
+        let intake = Intake::new(read.into_inner(), outbox.clone(), core, generation);
+        core.adopt(generation, Arc::new(Line { outbox: outbox.clone(), intake: intake.clone() }))?;
+        let (weak, pulse) = (Arc::downgrade(core), Pulse::of(core));
+        let (also, out) = (intake.clone(), outbox.clone());
+        core.runtime.spawn(serve(generation, Served { core: weak, outbox, intake: also, pulse }));
+        if let Err(why) = intake.begin() {
+            out.end(why);
+        }
         Ok(())
     }
 }
@@ -96,7 +98,7 @@ async fn open(endpoint: &Endpoint) -> Result<Stream, NetError> {
 
 async fn greet(
     core: &Core,
-    read: &mut ReadHalf,
+    read: &mut Reader,
     outbox: &Outbox,
     hello: &Hello,
     needs_key: bool,
@@ -140,7 +142,7 @@ fn put(outbox: &Outbox, opcode: u16, body: Vec<u8>) {
 
 /// A reply to a set-up message; a status other than 0 is a refusal in words.
 async fn answer(
-    read: &mut ReadHalf,
+    read: &mut Reader,
     frames: &mut FrameReader,
     client: [u8; 16],
 ) -> Result<Frame, NetError> {
@@ -165,15 +167,12 @@ pub(crate) fn malformed(e: proto::DecodeError) -> NetError {
     NetError::Protocol(format!("cannot read the server's greeting: {e}"))
 }
 
-async fn serve(mut read: ReadHalf, outbox: Arc<Outbox>, mut served: Served) {
-    let mut attached = Attached {
-        core: served.core.clone(),
-        outbox: outbox.clone(),
-        generation: served.generation,
-        why: NetError::Lost("the connection ended".into()),
-    };
+async fn serve(generation: u64, mut served: Served) {
+    let (core, outbox) = (served.core.clone(), served.outbox.clone());
+    let why = NetError::Lost("the connection ended".into());
+    let mut attached = Attached { core, outbox: outbox.clone(), generation, why };
     let first = served.pulse.interval;
-    attached.why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
+    attached.why = drive(None, &outbox, usize::MAX, first, &mut served).await;
 }
 
 /// Ends the connection with its task, even if that panics in a caller's code.
@@ -196,23 +195,20 @@ impl Drop for Attached {
 struct Served {
     core: Weak<Core>,
     outbox: Arc<Outbox>,
-    generation: u64,
+    intake: Arc<Intake>,
     pulse: Pulse,
 }
 
 impl Peer for Served {
-    fn frame(&mut self, frame: Frame) -> Result<(), NetError> {
-        match self.core.upgrade() {
-            Some(core) => core.receive(self.generation, frame),
-            None => Err(NetError::Shutdown),
-        }
+    fn frame(&mut self, _: Frame) -> Result<(), NetError> {
+        Err(NetError::Protocol("read by who reads nothing".into()))
     }
 
-    fn quiet(&mut self, silence: Duration) -> Result<Duration, NetError> {
+    fn quiet(&mut self, _: Duration) -> Result<Duration, NetError> {
         let Some(session) = self.core.upgrade().and_then(|c| c.welcome()) else {
             return Err(NetError::Shutdown);
         };
-        self.pulse.beat(silence, &self.outbox, session.session)
+        self.pulse.beat(self.intake.silence(), &self.outbox, session.session)
     }
 }
 

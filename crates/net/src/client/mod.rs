@@ -5,12 +5,14 @@ pub(crate) mod core;
 pub(crate) mod delivering;
 pub(crate) mod dial;
 pub(crate) mod heard;
+pub(crate) mod intake;
 pub(crate) mod options;
 pub(crate) mod places;
 pub(crate) mod reconnect;
 pub(crate) mod runtime;
 pub(crate) mod stats;
 pub(crate) mod trunk;
+pub(crate) mod watch;
 
 use crate::{ConnectOptions, Endpoint, NetError, Patience, Reply, SessionStats};
 use bytes::Bytes;
@@ -114,7 +116,7 @@ impl Session {
         let filled = slot.clone();
         let done = Box::new(move |result| filled.put(result));
         self.core.submit(opcode, body, bulk, patience, done);
-        Outstanding { slot }
+        Outstanding { core: self.core.clone(), slot }
     }
 
     /// Like [`Session::call`]; the reply's bulk goes into `into`. Returns the reply, its bulk
@@ -137,8 +139,8 @@ impl Session {
         Ok((reply, bulk.len()))
     }
 
-    /// Sends a request; `done` gets its reply or error, once, on a thread of this crate (in
-    /// process: of the server, or this one). Waits only when `max_waiting` requests wait already,
+    /// Sends a request; `done` gets its reply or error, once, on a thread of this crate, or one that waits for
+    /// an answer of this session (in process: of the server, or this one). Waits only when `max_waiting` requests wait already,
     /// and never when called from such a `done` or from [`crate::Events`].
     pub fn submit(
         &self,
@@ -148,6 +150,13 @@ impl Session {
         done: Box<dyn FnOnce(Result<Reply, NetError>) + Send>,
     ) {
         self.core.submit(opcode, body, bulk, Patience::Request, done);
+    }
+
+    /// To be called before waiting for what the answer to a request brings: this thread takes answers from the
+    /// socket itself, its own and others', which saves waking it. Returns once `done`, or after some milliseconds, or at
+    /// once; `done` is asked often. The caller holds nothing that what is done with an answer may want.
+    pub fn attend(&self, done: impl Fn() -> bool) {
+        self.core.attend(&done, None);
     }
 
     /// The target is elsewhere now. A transport to another place is given up, requests go on there.
@@ -253,6 +262,7 @@ impl NotYet {
 
 /// A request that was sent. Dropped, it goes on, and nobody hears of its end.
 pub struct Outstanding {
+    core: Arc<Core>,
     slot: Arc<Slot<Result<Reply, NetError>>>,
 }
 
@@ -262,6 +272,7 @@ impl Outstanding {
     /// # Errors
     /// Those of [`Session::call`], `Timeout` only if it was sent with [`Patience::Request`].
     pub fn wait(self) -> Result<Reply, NetError> {
+        self.core.attend(&|| self.slot.is_filled(), None);
         self.slot.take()
     }
 
@@ -270,6 +281,7 @@ impl Outstanding {
     /// # Errors
     /// It has not ended.
     pub fn wait_until(self, until: Instant) -> Result<Result<Reply, NetError>, Outstanding> {
+        self.core.attend(&|| self.slot.is_filled(), Some(until));
         match self.slot.take_until(until) {
             Some(ended) => Ok(ended),
             None => Err(self),
@@ -293,6 +305,10 @@ impl<T> Slot<T> {
     fn put(&self, value: T) {
         *self.value.lock() = Some(value);
         self.filled.notify_one();
+    }
+
+    fn is_filled(&self) -> bool {
+        self.value.lock().is_some()
     }
 
     fn take(&self) -> T {

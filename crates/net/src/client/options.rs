@@ -8,8 +8,8 @@ use proto::mgs::Welcome;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens to a session without being asked for. Called on threads of this crate (in process:
-/// of the server); must not block on calls of the same session.
+/// What happens to a session without being asked for. Called on threads of this crate or that
+/// wait for an answer (in process: of the server); must not block on calls of the same session.
 pub trait Events: Send + Sync {
     /// A call of the server. Answer with [`CallReply::send`], here or later from any thread.
     fn call(&self, opcode: u16, body: Bytes, reply: CallReply);

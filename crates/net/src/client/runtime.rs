@@ -1,6 +1,8 @@
 //! The threads that serve all client sessions of this process.
 
+use super::watch::Watch;
 use crate::NetError;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle};
@@ -18,22 +20,33 @@ pub fn set_client_threads(threads: usize) {
     WANTED.store(threads.clamp(1, MAX_CLIENT_THREADS), Relaxed);
 }
 
-/// The runtime of a new session's sockets and of its reconnecting, and its number; made at first use.
-pub(crate) fn handle() -> Result<(usize, Handle), NetError> {
-    static RUNTIMES: OnceLock<Result<Vec<Handle>, String>> = OnceLock::new();
-    let started = RUNTIMES.get_or_init(|| (0..WANTED.load(Relaxed)).map(start).collect());
-    let handles =
-        started.as_ref().map_err(|e| NetError::Lost(format!("no thread for connections: {e}")))?;
-    let turn = NEXT.fetch_add(1, Relaxed) % handles.len().max(1);
-    handles.get(turn).map(|h| (turn, h.clone())).ok_or(NetError::Shutdown)
+/// Where a session's sockets are served.
+#[derive(Clone)]
+pub(crate) struct Home {
+    pub(crate) number: usize,
+    /// Connects, reconnects, writes what others could not, pings.
+    pub(crate) runtime: Handle,
+    /// Reads, where no waiting thread does.
+    pub(crate) watch: Arc<Watch>,
 }
 
-fn start(number: usize) -> Result<Handle, String> {
+/// The home of a new session; made at first use.
+pub(crate) fn home() -> Result<Home, NetError> {
+    static HOMES: OnceLock<Result<Vec<Home>, String>> = OnceLock::new();
+    let started = HOMES.get_or_init(|| (0..WANTED.load(Relaxed)).map(start).collect());
+    let homes =
+        started.as_ref().map_err(|e| NetError::Lost(format!("no thread for connections: {e}")))?;
+    let turn = NEXT.fetch_add(1, Relaxed) % homes.len().max(1);
+    homes.get(turn).cloned().ok_or(NetError::Shutdown)
+}
+
+fn start(number: usize) -> Result<Home, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name(format!("net-client{number}"))
         .spawn(move || runtime.block_on(std::future::pending::<()>()))
         .map_err(|e| e.to_string())?;
-    Ok(handle)
+    let watch = Watch::start(number).map_err(|e| e.to_string())?;
+    Ok(Home { number, runtime: handle, watch })
 }

@@ -14,8 +14,8 @@ use super::places::{Found, Place, place};
 use crate::link::Link;
 use crate::message::Frame;
 use crate::parts::Parts;
-use crate::socket::ReadHalf;
 use crate::socket::drive::{Peer, drive};
+use crate::socket::halves::Reader;
 use crate::socket::outbox::Outbox;
 use crate::{Endpoint, NetError};
 use parking_lot::Mutex;
@@ -249,12 +249,12 @@ struct Served {
     pulse: Pulse,
 }
 
-async fn serve(mut read: ReadHalf, mut served: Served) {
+async fn serve(mut read: Reader, mut served: Served) {
     let outbox: Arc<Outbox> = served.trunk.parts.outbox.clone();
     let why = NetError::Lost("the connection ended".into());
     let mut ended = Ended { trunk: served.trunk.clone(), why };
     let first = served.pulse.interval;
-    ended.why = drive(&mut read, &outbox, usize::MAX, first, &mut served).await;
+    ended.why = drive(Some(&mut read), &outbox, usize::MAX, first, &mut served).await;
 }
 
 /// Tells all sessions that the connection ended, even if its task panics in a caller's code.

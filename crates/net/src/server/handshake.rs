@@ -10,9 +10,10 @@ use crate::NetError;
 use crate::auth::{self, Accepted, Challenge, Proof, Side};
 use crate::message::Frame;
 use crate::reader::FrameReader;
+use crate::socket::Stream;
 use crate::socket::drive::{Peer, drive, read_one};
+use crate::socket::halves::Reader;
 use crate::socket::outbox::{MAX_QUEUED_BYTES, Outbox};
-use crate::socket::{ReadHalf, Stream};
 use proto::frame::{HEADER_LEN, Header};
 use proto::mgs::{FEATURE_TRUNK, Hello, Welcome};
 use proto::{Errno, Wire, ops};
@@ -90,7 +91,7 @@ pub(crate) async fn serve(server: &Arc<ServerInner>, stream: Stream, peer: &str,
     let Some(sessions) = sessions else { return };
     let idle = server.options.idle_timeout;
     let mut served = Served { server, idle, sessions, outbox: outbox.clone() };
-    let why = drive(&mut read, &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
+    let why = drive(Some(&mut read), &outbox, MAX_QUEUED_BYTES, idle, &mut served).await;
     if why.is_bad_frame() {
         up(&server.counters.bad_frames);
         server.log.warn(peer, &why.to_string());
@@ -181,7 +182,7 @@ pub(crate) fn admit(server: &Arc<ServerInner>, hello: &Hello) -> Result<(SetUp, 
 
 async fn set_up(
     server: &Arc<ServerInner>,
-    read: &mut ReadHalf,
+    read: &mut Reader,
     outbox: &Outbox,
     needs_key: bool,
 ) -> Result<SetUp, NetError> {
@@ -239,7 +240,7 @@ async fn set_up(
 
 /// Who greets in another wire version gets a frame of this one: its fourth byte tells which that is. What
 /// is still to be read is taken first, or the connection's end would overtake the answer.
-async fn answer_stranger(read: &mut ReadHalf, outbox: &Outbox, why: &NetError) {
+async fn answer_stranger(read: &mut Reader, outbox: &Outbox, why: &NetError) {
     let header = Header::request(ops::session::CONNECT, 0).reply(Errno::EPROTO.status());
     put(outbox, header, why.to_string().into_bytes());
     outbox.flush();

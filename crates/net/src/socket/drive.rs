@@ -1,7 +1,7 @@
-//! The task of one connection: reads, hands frames on, writes what others could not.
+//! The task of one connection: reads, unless others do, hands frames on, writes what others could not.
 
+use super::halves::{Reader, Room};
 use super::outbox::Outbox;
-use super::{ReadHalf, Room};
 use crate::NetError;
 use crate::message::Frame;
 use crate::reader::{self, FrameReader};
@@ -33,20 +33,21 @@ pub(crate) trait Peer {
 }
 
 /// Runs the connection to its end; returns why it ended. Above `max_waiting` unwritten bytes it
-/// does not read.
+/// does not read. Without a reading half somebody else reads.
 pub(crate) async fn drive(
-    read: &mut ReadHalf,
+    mut read: Option<&mut Reader>,
     outbox: &Outbox,
     max_waiting: usize,
     first_check: Duration,
     peer: &mut impl Peer,
 ) -> NetError {
     let mut frames = FrameReader::default();
+    let reads = read.is_some();
     let mut seen = Instant::now();
     let timer = tokio::time::sleep(first_check);
     tokio::pin!(timer);
     let mut stalled = false;
-    let mut room = Room::default();
+    let mut room = None;
     loop {
         if let Some(why) = outbox.ended() {
             outbox.flush();
@@ -59,16 +60,16 @@ pub(crate) async fn drive(
         stalled = full;
         let blocked = outbox.is_blocked();
         if !blocked {
-            room = Room::default();
+            room = None;
         }
         tokio::select! {
             biased;
             () = outbox.wake.notified() => outbox.flush(),
-            ready = outbox.write.writable(&mut room), if blocked => match ready {
+            ready = writable(outbox, &mut room), if blocked => match ready {
                 Ok(()) => outbox.unblock(),
                 Err(e) => return NetError::Lost(e.to_string()),
             },
-            got = read_some(read, outbox, &mut frames, peer), if !full => match got {
+            got = read_some(&mut read, outbox, &mut frames, peer), if reads && !full => match got {
                 Ok(()) => seen = Instant::now(),
                 Err(e) => {
                     outbox.flush();
@@ -83,12 +84,22 @@ pub(crate) async fn drive(
     }
 }
 
+/// Waits until more can be written, after something could not. `room` is kept while it is waited for.
+async fn writable(outbox: &Outbox, room: &mut Option<Room>) -> io::Result<()> {
+    let room = match room {
+        Some(room) => room,
+        none => none.insert(outbox.write.room()?),
+    };
+    room.wait().await
+}
+
 async fn read_some(
-    read: &mut ReadHalf,
+    read: &mut Option<&mut Reader>,
     outbox: &Outbox,
     frames: &mut FrameReader,
     peer: &mut impl Peer,
 ) -> Result<(), NetError> {
+    let Some(read) = read else { return std::future::pending().await };
     let mut on = |header, body, bulk| peer.frame(reader::frame(header, body, bulk));
     if let Some(mut rest) = frames.rest() {
         let n = read.read_buf(&mut rest).await.map_err(lost)?;
@@ -99,7 +110,7 @@ async fn read_some(
         let mut buffer = BUFFER.take();
         buffer.resize(READ_BUFFER, 0);
         let mut into = ReadBuf::new(&mut buffer);
-        let polled = Pin::new(&mut *read).poll_read(cx, &mut into);
+        let polled = Pin::new(&mut **read).poll_read(cx, &mut into);
         let result = match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(e)) => Poll::Ready(Err(lost(e))),
@@ -119,11 +130,12 @@ async fn read_some(
     .await
 }
 
-fn lost(e: io::Error) -> NetError {
+pub(crate) fn lost(e: io::Error) -> NetError {
     NetError::Lost(e.to_string())
 }
 
-fn eof(between: bool) -> NetError {
+/// The stream ended, between two frames or within one.
+pub(crate) fn eof(between: bool) -> NetError {
     if between {
         NetError::Lost("the peer closed the connection".into())
     } else {
@@ -133,7 +145,7 @@ fn eof(between: bool) -> NetError {
 
 /// Reads one frame while a session is set up, and not a byte of what may follow it.
 pub(crate) async fn read_one(
-    read: &mut ReadHalf,
+    read: &mut Reader,
     frames: &mut FrameReader,
 ) -> Result<Frame, NetError> {
     let mut buffer = [0; 2048];

@@ -1,14 +1,12 @@
 //! The socket transports: TCP and Unix streams behind one face.
 
 pub(crate) mod drive;
+pub(crate) mod halves;
 pub(crate) mod outbox;
-mod unix;
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp};
+use std::os::fd::OwnedFd;
+use tokio::net::{TcpStream, UnixStream};
 
 /// A connected stream.
 pub(crate) enum Stream {
@@ -16,36 +14,19 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-pub(crate) enum ReadHalf {
-    Tcp(tcp::OwnedReadHalf),
-    Unix(unix::Reader),
-}
-
-pub(crate) enum WriteHalf {
-    Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::Writer),
-}
-
-/// What a task keeps while it waits for room to write.
-#[derive(Default)]
-pub(crate) struct Room(Option<unix::Room>);
-
 impl Stream {
-    pub(crate) fn split(self) -> io::Result<(ReadHalf, WriteHalf)> {
-        match self {
+    pub(crate) fn split(self) -> io::Result<(halves::Reader, halves::Writer)> {
+        // Stays as it is, non-blocking.
+        halves::split(match self {
             Stream::Tcp(s) => {
                 // Frames are whole when they are written: waiting for more only delays them.
                 if let Err(e) = s.set_nodelay(true) {
                     tracing::debug!("TCP_NODELAY: {e}");
                 }
-                let (r, w) = s.into_split();
-                Ok((ReadHalf::Tcp(r), WriteHalf::Tcp(w)))
+                OwnedFd::from(s.into_std()?)
             }
-            Stream::Unix(s) => {
-                let (r, w) = unix::split(s)?;
-                Ok((ReadHalf::Unix(r), WriteHalf::Unix(w)))
-            }
-        }
+            Stream::Unix(s) => OwnedFd::from(s.into_std()?),
+        })
     }
 
     /// Who is at the other end, for logs.
@@ -68,42 +49,6 @@ impl Stream {
             return Ok(());
         }
         Err(format!("the peer is of user {uid}; only user {mine} and root may connect"))
-    }
-}
-
-impl AsyncRead for ReadHalf {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            ReadHalf::Tcp(r) => Pin::new(r).poll_read(cx, buf),
-            ReadHalf::Unix(r) => Pin::new(r).poll_read(cx, buf),
-        }
-    }
-}
-
-impl WriteHalf {
-    /// Waits until more can be written, after something could not.
-    pub(crate) async fn writable(&self, room: &mut Room) -> io::Result<()> {
-        match self {
-            WriteHalf::Tcp(w) => w.writable().await,
-            WriteHalf::Unix(w) => {
-                let room = match &mut room.0 {
-                    Some(room) => room,
-                    none => none.insert(w.room()?),
-                };
-                room.wait().await
-            }
-        }
-    }
-
-    pub(crate) fn try_write(&self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            WriteHalf::Tcp(w) => w.try_write_vectored(pieces),
-            WriteHalf::Unix(w) => w.try_write(pieces),
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Limits: a client's outbox holds at most what its credits allow; above [`MAX_QUEUED_BYTES`] a
 //! server's task reads no more requests of this client.
 
-use super::WriteHalf;
+use super::halves::Writer;
 use crate::NetError;
 use crate::link::Link;
 use crate::message::Frame;
@@ -65,7 +65,7 @@ struct Current {
 
 /// The sending half of a connection.
 pub(crate) struct Outbox {
-    pub(crate) write: WriteHalf,
+    pub(crate) write: Writer,
     /// Tells the connection's task that it has something to do.
     pub(crate) wake: Notify,
     queue: Mutex<Queue>,
@@ -93,7 +93,7 @@ impl Link for Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(write: WriteHalf, straight: bool) -> Outbox {
+    pub(crate) fn new(write: Writer, straight: bool) -> Outbox {
         Outbox {
             write,
             wake: Notify::new(),
@@ -204,7 +204,7 @@ impl Outbox {
                     return;
                 }
                 if rounds >= MAX_ROUNDS {
-                    return self.block(queue);
+                    return self.leave(queue);
                 }
                 rounds += 1;
                 std::mem::swap(&mut current.pieces, &mut queue.pieces);
@@ -228,7 +228,15 @@ impl Outbox {
         }
     }
 
-    /// Leaves the rest to the task.
+    /// Leaves the rest to the task at once: of a socket that is not full nobody would be told that there is room.
+    fn leave(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
+        queue.writing = false;
+        queue.woken = true;
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// Leaves the rest to the task, once there is room.
     fn block(&self, mut queue: parking_lot::MutexGuard<'_, Queue>) {
         queue.blocked = true;
         drop(queue);
@@ -260,7 +268,7 @@ impl Queue {
 }
 
 impl Current {
-    fn write_some(&mut self, to: &WriteHalf) -> std::io::Result<usize> {
+    fn write_some(&mut self, to: &Writer) -> std::io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
         let mut skip = self.offset;
@@ -291,9 +299,64 @@ impl Current {
 mod tests {
     use super::*;
     use crate::socket::Stream;
+    use crate::socket::drive::{Peer, drive};
     use proto::frame::Header;
+    use std::io::Read;
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// A task that reads nothing.
+    struct Deaf;
+
+    impl Peer for Deaf {
+        fn frame(&mut self, _: Frame) -> Result<(), NetError> {
+            Ok(())
+        }
+
+        fn quiet(&mut self, _: Duration) -> Result<Duration, NetError> {
+            Ok(Duration::from_secs(60))
+        }
+    }
+
+    /// Of a TCP socket that is not full nobody is told that there is room.
+    #[test]
+    fn what_many_send_at_once_is_written_by_somebody() -> std::io::Result<()> {
+        const EACH: usize = 100_000;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let near = std::net::TcpStream::connect(listener.local_addr()?)?;
+        let (mut far, _) = listener.accept()?;
+        near.set_nonblocking(true)?;
+        far.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let split = async { Stream::Tcp(tokio::net::TcpStream::from_std(near)?).split() };
+        let (_read, write) = runtime.block_on(split)?;
+        let outbox = Arc::new(Outbox::new(write, true));
+        std::thread::scope(|s| {
+            let (runtime, outbox, first) = (&runtime, &outbox, Duration::from_secs(60));
+            let task = move || runtime.block_on(drive(None, outbox, usize::MAX, first, &mut Deaf));
+            s.spawn(task);
+            for _ in 0..3 {
+                s.spawn(move || {
+                    for _ in 0..EACH {
+                        assert!(outbox.send(Frame::bare(Header::request(1, 1))));
+                    }
+                });
+            }
+            let mut left = 3 * EACH * size_of::<Header>();
+            let mut piece = vec![0; 1 << 20];
+            while left > 0 {
+                match far.read(&mut piece) {
+                    Ok(n) if n > 0 => left -= n,
+                    other => {
+                        outbox.close("the test failed");
+                        return Err(std::io::Error::other(format!("{left} bytes left: {other:?}")));
+                    }
+                }
+            }
+            outbox.close("it is over");
+            Ok(())
+        })
+    }
 
     /// Whoever writes what waits: a task that reads no more because of it hears of that.
     #[tokio::test]

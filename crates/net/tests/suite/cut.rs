@@ -95,3 +95,27 @@ fn a_line_cut_at_any_byte_of_a_request_or_its_reply_repeats_nothing() {
     assert!(s.stats().lost >= frame as u64, "{:?}", s.stats());
     assert_eq!(w.target.runs.lock().len(), 2 * (frame + 1));
 }
+
+#[test]
+fn an_end_right_behind_an_answer_is_told_at_once() {
+    let w = World::new(Kind::Unix, quick());
+    let Endpoint::Unix(server) = &w.endpoint else { panic!("not a socket") };
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("line");
+    let left = Left::default();
+    line(&at, server, &left);
+    let moment = Duration::from_millis(1);
+    let backoff = Backoff { first: moment, most: moment, ..Backoff::default() };
+    // Only the end itself tells that it ended.
+    let o = ConnectOptions { backoff, ping_interval: 10 * PATIENCE, ..options() };
+    let s = Session::connect(&Endpoint::Unix(at), o).unwrap();
+    for n in 1..=100 {
+        let results = Results::default();
+        left.lock()[1] = Some(HEADER_LEN + BODY);
+        s.submit(ECHO, vec![0; BODY], vec![], results.sink());
+        until("an answer", || results.len() == 1);
+        assert!(results.0.lock()[0].is_ok());
+        until("the end is known", || s.stats().lost >= n);
+        until("it is back", || s.is_connected());
+    }
+}

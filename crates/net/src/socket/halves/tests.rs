@@ -1,4 +1,6 @@
 use super::*;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
@@ -6,6 +8,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn parts(stream: tokio::net::UnixStream) -> (Reader, Writer) {
+    split(stream.into_std().unwrap().into()).unwrap()
 }
 
 /// Writes as much as goes in at once.
@@ -35,7 +41,7 @@ fn sleeps(tid: i32) -> (bool, u64) {
 fn bytes_come_out_as_they_went_in_however_they_are_read() {
     runtime().block_on(async {
         let (a, b) = tokio::net::UnixStream::pair().unwrap();
-        let ((mut reader, _writer), (_reader, writer)) = (split(a).unwrap(), split(b).unwrap());
+        let ((mut reader, _writer), (_reader, writer)) = (parts(a), parts(b));
         let sent: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
         let given = sent.clone();
         let sender = tokio::spawn(async move {
@@ -76,7 +82,7 @@ fn who_waits_for_nothing_but_bytes_is_not_woken_for_room() {
     let waiting = std::thread::spawn(move || {
         runtime().block_on(async {
             let stream = tokio::net::UnixStream::from_std(mine).unwrap();
-            let (mut reader, writer) = split(stream).unwrap();
+            let (mut reader, writer) = parts(stream);
             let me = rustix::thread::gettid().as_raw_nonzero().get();
             say.send((me, writer)).unwrap();
             let mut bytes = [0; 3];
@@ -108,7 +114,7 @@ fn who_waits_for_nothing_but_bytes_is_not_woken_for_room() {
 fn room_is_told_each_time_it_was_waited_for() {
     runtime().block_on(async {
         let (a, b) = tokio::net::UnixStream::pair().unwrap();
-        let ((_reader, writer), (mut theirs, _writer)) = (split(a).unwrap(), split(b).unwrap());
+        let ((_reader, writer), (mut theirs, _writer)) = (parts(a), parts(b));
         let room = writer.room().unwrap();
         tokio::time::timeout(PATIENCE, room.wait()).await.expect("an empty one has room").unwrap();
         for _ in 0..5 {
@@ -127,7 +133,7 @@ fn room_is_told_each_time_it_was_waited_for() {
 fn the_end_of_either_side_is_told() {
     runtime().block_on(async {
         let (a, b) = tokio::net::UnixStream::pair().unwrap();
-        let ((reader, writer), (mut theirs, their_writer)) = (split(a).unwrap(), split(b).unwrap());
+        let ((reader, writer), (mut theirs, their_writer)) = (parts(a), parts(b));
         let mut out = Vec::new();
         let end = tokio::time::timeout(PATIENCE, theirs.read_to_end(&mut out));
         drop(writer);

@@ -1,45 +1,51 @@
-//! Unix streams, watched for what somebody waits for and nothing else.
+//! The halves of a stream, watched for what somebody waits for and nothing else.
 //!
 //! Role: reading halves wake their task when bytes came, writing halves only while a writer waits for
 //! room. The kernel tells whoever watches a Unix stream for room of every piece the peer takes out: with
 //! both watched by one registration each message woke its sender's task once more than its answer did,
-//! and each answer the server's. (TCP tells only those who found it full.) Assumptions: within a runtime;
-//! what reads and what waits for room is the connection's one task. Never does: block.
+//! and each answer the server's. Assumptions: within a runtime; what reads and what waits for room is the
+//! connection's one task. Never does: block.
 
-use std::borrow::Borrow;
-use std::io::{self, IoSlice, Write};
-use std::net::Shutdown;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 
 /// The reading half.
-pub(crate) struct Reader(AsyncFd<Arc<UnixStream>>);
+pub(crate) struct Reader(AsyncFd<Arc<OwnedFd>>);
 
 /// The writing half; dropped it tells the peer that nothing more comes.
-pub(crate) struct Writer(Arc<UnixStream>);
+pub(crate) struct Writer(Arc<OwnedFd>);
 
 /// Watches for room as long as it is kept.
-pub(crate) struct Room(AsyncFd<UnixStream>);
+pub(crate) struct Room(AsyncFd<OwnedFd>);
 
-/// Parts a stream.
+/// Parts a stream, which does not block.
 ///
 /// # Errors
 /// It cannot be watched.
-pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(Reader, Writer)> {
-    // Stays as it is, non-blocking.
-    let stream = Arc::new(stream.into_std()?);
+pub(crate) fn split(stream: OwnedFd) -> io::Result<(Reader, Writer)> {
+    let stream = Arc::new(stream);
     Ok((Reader(watch(stream.clone(), Interest::READABLE)?), Writer(stream)))
 }
 
-fn watch<T: Borrow<UnixStream> + AsRawFd>(stream: T, what: Interest) -> io::Result<AsyncFd<T>> {
+fn watch<T: AsFd + AsRawFd>(stream: T, what: Interest) -> io::Result<AsyncFd<T>> {
     // SAFETY: a stream's descriptor is its own and the same as long as it lives, and it lives as long as
     // what is made here.
     unsafe { AsyncFd::register_with_interest(stream, what) }.map_err(io::Error::from)
+}
+
+impl Reader {
+    /// The stream, which this runtime watches no longer.
+    pub(crate) fn into_inner(self) -> Arc<OwnedFd> {
+        self.0.into_inner()
+    }
 }
 
 impl AsyncRead for Reader {
@@ -53,7 +59,7 @@ impl AsyncRead for Reader {
             let wanted = buf.remaining();
             // SAFETY: nothing is made uninitialised: `recv` only writes to it.
             let into = unsafe { buf.unfilled_mut() };
-            match rustix::net::recv(self.0.get_ref(), into, rustix::net::RecvFlags::empty()) {
+            match recv(self.0.get_ref(), into, RecvFlags::empty()) {
                 Ok(((came, _), _)) => {
                     let n = came.len();
                     // Fewer than asked for: it is empty, and the next bytes will be told of.
@@ -65,8 +71,8 @@ impl AsyncRead for Reader {
                     buf.advance(n);
                     return Poll::Ready(Ok(()));
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
@@ -75,7 +81,7 @@ impl AsyncRead for Reader {
 
 impl Writer {
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self.0).write_vectored(pieces)
+        Ok(rustix::io::writev(&*self.0, pieces)?)
     }
 
     /// Begins to watch for room; what there is already counts.
@@ -89,7 +95,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Fails only if the peer has gone already.
-        let _ = self.0.shutdown(Shutdown::Write);
+        let _ = shutdown(&*self.0, Shutdown::Write);
     }
 }
 
