@@ -113,22 +113,7 @@ impl Mdt {
             let answer = self.insist(Message::plain(ops)).map(|(results, _)| results);
             let answer = answer.unwrap_or_default();
             tree = self.wb.tree.lock();
-            let mut answer = answer.into_iter();
-            let mut closed = Vec::new();
-            for (_, fid, handle, flags) in part {
-                let told = matches!(answer.next(), Some(Res::Opened { .. }));
-                match tree.opens.is_own(fid, handle) {
-                    true if told => tree.opens.told(fid, handle, flags),
-                    true => {
-                        tracing::warn!(%fid, "an open file is lost");
-                        tree.opens.end(fid, handle);
-                        tree.lost.push(Lost { fids: vec![fid], errno: Errno::ESTALE });
-                    }
-                    // Closed here meanwhile.
-                    false if told => closed.push(Op::Close { fid, handle, report: None }),
-                    false => {}
-                }
-            }
+            let closed = tree.opens_answered(part, answer);
             drop(tree);
             closed.into_iter().for_each(|op| self.send_aside(op, |_| {}));
             tree = self.wb.tree.lock();
@@ -137,6 +122,25 @@ impl Mdt {
 }
 
 impl Tree {
+    /// The MDT was told of opens; those that were closed here meanwhile are to be closed there, too. One that is told
+    /// by now was told by another message that needed it.
+    pub(super) fn opens_answered(&mut self, opens: Vec<Telling>, answer: Vec<Res>) -> Vec<Op> {
+        let mut answer = answer.into_iter();
+        let mut closed = Vec::new();
+        for (_, fid, handle) in opens {
+            if matches!(answer.next(), Some(Res::Opened { .. })) {
+                if !self.opens.was_told(fid, handle) {
+                    closed.push(Op::Close { fid, handle, report: None });
+                }
+            } else if self.opens.is_own(fid, handle) {
+                tracing::warn!(%fid, "an open file is lost");
+                self.opens.end(fid, handle);
+                self.lost.push(Lost { fids: vec![fid], errno: Errno::ESTALE });
+            }
+        }
+        closed
+    }
+
     /// What is known of an inode that nobody but this client may change, and is the truth.
     pub(super) fn own(&mut self, fid: Fid) -> Option<&mut Known> {
         let Tree { attrs, trust, .. } = self;

@@ -33,13 +33,19 @@ impl Opens {
         handle
     }
 
-    /// The MDT opened a file, or was told of an open.
-    pub(crate) fn told(&mut self, fid: Fid, handle: u64, flags: u32) {
-        let opens = self.map.entry(fid).or_default();
-        match opens.iter_mut().find(|o| o.handle == handle) {
-            Some(open) => open.told = true,
-            None => opens.push(Open { handle, flags, told: true }),
+    /// The MDT opened a file.
+    pub(crate) fn opened(&mut self, fid: Fid, handle: u64, flags: u32) {
+        if !self.was_told(fid, handle) {
+            self.map.entry(fid).or_default().push(Open { handle, flags, told: true });
         }
+    }
+
+    /// The MDT was told of an open, by whoever needed that; `false`: it was closed here meanwhile.
+    #[must_use]
+    pub(crate) fn was_told(&mut self, fid: Fid, handle: u64) -> bool {
+        let opens = self.map.get_mut(&fid);
+        let open = opens.and_then(|opens| opens.iter_mut().find(|o| o.handle == handle));
+        open.map(|open| open.told = true).is_some()
     }
 
     /// Whether anybody here has a file open.

@@ -319,8 +319,8 @@ pub(super) struct Busy {
     names: Vec<(Fid, Vec<u8>)>,
 }
 
-/// An open to be told: the operation, file, handle and `O_*`.
-pub(super) type Telling = (Op, Fid, u64, u32);
+/// An open to be told: the operation, file and handle.
+pub(super) type Telling = (Op, Fid, u64);
 
 impl Tree {
     /// What goes along with operations that are sent now, behind a part of the log.
@@ -342,7 +342,8 @@ impl Tree {
         if !front.is_empty() {
             self.in_flight = Some(Instant::now());
         }
-        Sent { front, first, opens, ops, notes, asks, alone, busy, moves, doubtful }
+        let closed = Vec::new();
+        Sent { front, first, opens, ops, notes, asks, alone, busy, moves, doubtful, closed }
     }
 
     fn knows(&mut self, dir: Fid, name: &[u8]) -> bool {
@@ -388,7 +389,7 @@ impl Tree {
         let own = self.opens.own(fid).into_iter();
         own.map(|(handle, flags)| {
             let wire = flags | O_REOPEN | O_NO_INLINE;
-            (Op::Open { fid, flags: wire, handle }, fid, handle, flags)
+            (Op::Open { fid, flags: wire, handle }, fid, handle)
         })
         .collect()
     }
@@ -462,7 +463,7 @@ impl Tree {
     /// The MDT opened a file.
     pub(super) fn note_open(&mut self, op: &Op, res: &Res) {
         if let Some((fid, handle, flags)) = opened(op, res) {
-            self.opens.told(fid, handle, flags);
+            self.opens.opened(fid, handle, flags);
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Sent {
     pub(super) moves: u32,
     /// Inodes that are changed of which others may have something.
     pub(super) doubtful: Vec<Fid>,
+    /// Opens that were told, and closed here meanwhile.
+    pub(super) closed: Vec<(Fid, u64)>,
 }
 
 /// What came of what was asked for.
@@ -83,6 +85,9 @@ impl Sent {
         tree.moving -= self.moves;
         drop(tree);
         mdt.wb.changed.notify_all();
+        for (fid, handle) in std::mem::take(&mut self.closed) {
+            mdt.send_aside(Op::Close { fid, handle, report: None }, |_| {});
+        }
         outcome
     }
 
@@ -106,9 +111,10 @@ impl Sent {
         }
         tree.foreseen(&self.first, &self.ops);
         let mut refused = None;
-        for ((_, fid, handle, flags), res) in self.opens.iter().zip(&mut results) {
+        for ((_, fid, handle), res) in self.opens.iter().zip(&mut results) {
             match res {
-                Res::Opened { .. } => tree.opens.told(*fid, *handle, *flags),
+                Res::Opened { .. } if tree.opens.was_told(*fid, *handle) => {}
+                Res::Opened { .. } => self.closed.push((*fid, *handle)),
                 res => refused = Some(res),
             }
         }

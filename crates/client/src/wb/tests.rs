@@ -2,7 +2,7 @@ use super::*;
 use crate::leases::Leases;
 use crate::mdt::own_cred;
 use proto::TimeSpec;
-use proto::mds::{LS_ATTR, LS_LOOKUP, Lease, Res};
+use proto::mds::{LS_ATTR, LS_LOOKUP, Lease, O_WRITE, OpenInfo, Res};
 
 const DIR: Fid = Fid { seq: 1, oid: 1, ver: 0 };
 const FILE: Fid = Fid { seq: 1, oid: 2, ver: 0 };
@@ -84,4 +84,37 @@ fn an_answer_of_before_a_change_is_not_believed_when_it_comes_behind() {
     tree.learn(&look, &Res::Attr { attr: attr(DIR, 7) }, &looking);
     let here = tree.apply(&own_cred(), &look, TimeSpec::default());
     assert!(matches!(here, apply::Local::Ask), "{here:?}");
+}
+
+/// A call-back, and a message that needs it, tell the same open; it is closed by whoever opened it only.
+#[test]
+fn an_open_that_two_tell_is_open_until_it_is_closed() {
+    let trust = Trust::new(Arc::new(true.into()), Arc::new(Leases::new(false)), false);
+    let wb = Wb::new(trust, 65536, 1000, std::time::Duration::ZERO);
+    let attr = Attr { fid: FILE, ..crate::filling::tests::attr() };
+    let open = OpenInfo { handle: 0, inline: None, layout: None, shared: false };
+    let opened = || vec![Res::Opened { attr: attr.clone(), open: open.clone() }];
+    let mut tree = wb.tree.lock();
+    let handle = tree.opens.begin(FILE, O_WRITE);
+    let (one, other) = (tree.opens_of(FILE), tree.opens_of(FILE));
+    assert_eq!((one.len(), other.len()), (1, 1));
+    let mut told = Vec::new();
+    let mut answered = |tree: &mut Tree, opens| {
+        let mut sent = sent::Sent { opens, ..sent::Sent::default() };
+        sent.answered(
+            tree,
+            opened(),
+            Leases::new(false).granted(Vec::new(), Default::default(), &[]),
+            &mut told,
+        );
+        sent.closed
+    };
+    assert_eq!(answered(&mut tree, one.clone()), []);
+    assert_eq!(tree.opens_answered(other, opened()), [], "it is open still");
+    assert!(tree.opens.is_open(FILE) && !tree.opens.is_own(FILE, handle));
+    tree.opens.end(FILE, handle);
+    let close = Op::Close { fid: FILE, handle, report: None };
+    assert_eq!(tree.opens_answered(one.clone(), opened()), [close], "it was closed meanwhile");
+    assert_eq!(answered(&mut tree, one), [(FILE, handle)]);
+    assert!(!tree.opens.is_open(FILE));
 }
