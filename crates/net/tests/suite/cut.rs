@@ -63,17 +63,31 @@ fn carry(mut from: UnixStream, mut to: UnixStream, way: usize, left: &Left) {
     }
 }
 
-#[test]
-fn a_line_cut_at_any_byte_of_a_request_or_its_reply_repeats_nothing() {
+/// A session over a line that can be cut, and comes back at once.
+struct Cut {
+    w: World,
+    s: Arc<Session>,
+    left: Left,
+    _dir: tempfile::TempDir,
+}
+
+fn connected(options: ConnectOptions) -> Cut {
     let w = World::new(Kind::Unix, quick());
     let Endpoint::Unix(server) = &w.endpoint else { panic!("not a socket") };
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("line");
     let left = Left::default();
     line(&at, server, &left);
-    let quick = Duration::from_millis(1);
-    let backoff = Backoff { first: quick, most: quick, ..Backoff::default() };
-    let s = Session::connect(&Endpoint::Unix(at), ConnectOptions { backoff, ..options() }).unwrap();
+    let moment = Duration::from_millis(1);
+    let backoff = Backoff { first: moment, most: moment, ..Backoff::default() };
+    let s = Session::connect(&Endpoint::Unix(at), ConnectOptions { backoff, ..options }).unwrap();
+    Cut { w, s, left, _dir: dir }
+}
+
+#[test]
+fn a_line_cut_at_any_byte_of_a_request_or_its_reply_repeats_nothing() {
+    let cut = connected(options());
+    let Cut { w, s, left, .. } = &cut;
     let frame = HEADER_LEN + BODY;
     for way in [0, 1] {
         for bytes in 0..=frame {
@@ -98,17 +112,9 @@ fn a_line_cut_at_any_byte_of_a_request_or_its_reply_repeats_nothing() {
 
 #[test]
 fn an_end_right_behind_an_answer_is_told_at_once() {
-    let w = World::new(Kind::Unix, quick());
-    let Endpoint::Unix(server) = &w.endpoint else { panic!("not a socket") };
-    let dir = tempfile::tempdir().unwrap();
-    let at = dir.path().join("line");
-    let left = Left::default();
-    line(&at, server, &left);
-    let moment = Duration::from_millis(1);
-    let backoff = Backoff { first: moment, most: moment, ..Backoff::default() };
     // Only the end itself tells that it ended.
-    let o = ConnectOptions { backoff, ping_interval: 10 * PATIENCE, ..options() };
-    let s = Session::connect(&Endpoint::Unix(at), o).unwrap();
+    let cut = connected(ConnectOptions { ping_interval: 10 * PATIENCE, ..options() });
+    let Cut { s, left, .. } = &cut;
     for n in 1..=100 {
         let results = Results::default();
         left.lock()[1] = Some(HEADER_LEN + BODY);
