@@ -8,7 +8,13 @@ use anyhow::{Result, bail};
 pub const CHECK: Check = Check {
     name: "unit",
     about: "cargo test of every crate, documentation examples included",
-    needs: &[Need::Tests, Need::Apt("fuse3"), Need::Apt("acl"), Need::Apt("attr")],
+    needs: &[
+        Need::Tests,
+        Need::Apt("fuse3"),
+        Need::Apt("acl"),
+        Need::Apt("attr"),
+        Need::Apt("e2fsprogs"),
+    ],
     limit: 1800,
     // Some fill disks and kill servers: what they wait for takes its time beside others' work.
     weight: 2,

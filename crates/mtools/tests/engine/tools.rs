@@ -127,6 +127,26 @@ pub fn blocks(path: &Path) -> u64 {
     file.metadata().unwrap().blocks()
 }
 
+/// Sectors a file's data takes on its disk, without what the file system notes about them: of that there is the more
+/// the more the free space is scattered. Holes take none; what was allocated and not written counts.
+pub fn sectors(path: &Path) -> u64 {
+    let all = blocks(path);
+    let told = Command::new("filefrag").args(["-s", "-v", "-b512"]).arg(path).output();
+    let told = told.expect("filefrag, of e2fsprogs, runs");
+    // Memory has no extents, and notes nothing.
+    if !told.status.success() {
+        return all;
+    }
+    let text = String::from_utf8(told.stdout).unwrap();
+    // "  0:   0.. 2047:   107747328.. 107749375:   2048:   last,eof"
+    let is_extent =
+        |line: &&str| line.split(':').next().is_some_and(|n| n.trim().parse::<u32>().is_ok());
+    let length = |line: &str| line.split(':').nth(3).unwrap().trim().parse::<u64>().unwrap();
+    let data = text.lines().filter(is_extent).map(length).sum();
+    assert!(data <= all, "{data} of {all} sectors: {text}");
+    data
+}
+
 pub fn same(a: &Path, b: &Path) {
     let (a_bytes, b_bytes) = (std::fs::read(a).unwrap(), std::fs::read(b).unwrap());
     assert_eq!(a_bytes.len(), b_bytes.len(), "sizes of {} and {}", a.display(), b.display());
