@@ -52,9 +52,6 @@ mod alone {
     }
 }
 
-/// Longer than anybody attends.
-const LATE: Duration = Duration::from_millis(100);
-
 /// A thread that calls; what it got.
 fn calling(s: &Arc<Session>, body: &[u8]) -> (ThreadId, mpsc::Receiver<Result<Reply, NetError>>) {
     let (s, body) = (s.clone(), body.to_vec());
@@ -108,9 +105,14 @@ fn who_panics_is_the_only_one_who_suffers(kind: Kind) {
 fn late_answers(kind: Kind) {
     let w = World::new(kind, quick());
     let s = w.connect(ConnectOptions { events: Arc::new(Log::default()), ..options() });
-    let waiters: Vec<_> = (0..4u8).map(|n| calling(&s, &[n]).1).collect();
+    let (ids, waiters): (Vec<_>, Vec<_>) = (0..4u8).map(|n| calling(&s, &[n])).unzip();
     until("all are held", || w.target.held() == 4);
-    std::thread::sleep(LATE);
+    until("none of them reads any more", || {
+        let (say, said) = mpsc::channel();
+        let done = move |_| say.send(std::thread::current().id()).unwrap();
+        s.submit(ECHO, vec![1], vec![], Box::new(done));
+        !ids.contains(&said.recv_timeout(PATIENCE).unwrap())
+    });
     assert_eq!(&s.call(CALL, b"abc".to_vec(), vec![]).unwrap().body[..], b"cba");
     let results = Results::default();
     s.submit(ECHO, vec![7], vec![], results.sink());
@@ -128,8 +130,8 @@ fn everybody_gets_their_own(kind: Kind) {
     std::thread::scope(|scope| {
         let releases = scope.spawn(|| {
             while !stop.load(SeqCst) {
+                until("one is held", || stop.load(SeqCst) || w.target.held() > 0);
                 w.target.release();
-                std::thread::sleep(Duration::from_millis(1));
             }
         });
         let workers: Vec<_> = (0..6u32)
