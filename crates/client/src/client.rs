@@ -24,6 +24,7 @@ use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::{Mdt, own_cred};
+use crate::opening::Openings;
 use crate::promises::Promises;
 use crate::registry::Registry;
 use crate::senders::Senders;
@@ -274,6 +275,7 @@ fn make_core(
         registry: Registry::within(options.max_cached_inodes as usize),
         locks: LockTable::default(),
         local: Local::default(),
+        openings: Openings::default(),
         givers: Givers::default(),
         listener,
         sole,

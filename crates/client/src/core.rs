@@ -22,6 +22,7 @@ use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
 use crate::mdt::Mdt;
+use crate::opening::Openings;
 use crate::ost::Ost;
 use crate::registry::Registry;
 use crate::senders::Senders;
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) locks: LockTable,
     pub(crate) local: Local,
+    pub(crate) openings: Openings,
     pub(crate) givers: Givers,
     pub(crate) listener: Told,
     pub(crate) sole: Arc<AtomicBool>,

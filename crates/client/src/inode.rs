@@ -16,6 +16,7 @@ use proto::{Attr, Errno, Fid, Layout, MAX_FILE_SIZE, TimeSpec};
 
 use crate::ahead::Ahead;
 use crate::budget::{Budget, Held};
+use crate::core::Asked;
 use crate::cut::Apart;
 use crate::lane::Lane;
 use crate::leases::Mark;
@@ -413,6 +414,12 @@ impl State {
             return;
         }
         self.attr = attr.clone();
+    }
+
+    /// The last name is gone, and these are the attributes: no answer to a question of before brings it back.
+    pub(crate) fn removed(&mut self, attr: &Attr, asked: Asked) {
+        self.learn(attr, asked.epoch);
+        self.changed_as_of(asked.of(attr));
     }
 
     /// What a stat shows: the MDT's attributes, and what was not reported yet.

@@ -44,6 +44,7 @@ mod locks;
 mod mdt;
 mod meta;
 mod names;
+mod opening;
 mod ost;
 mod owned;
 mod pauses;

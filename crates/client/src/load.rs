@@ -15,9 +15,10 @@ use proto::{Attr, Errno, FileKind, Layout, TimeSpec};
 
 use crate::core::{Asked, Core};
 use crate::gather::Gather;
-use crate::inode::{Inline, Inode, Place};
+use crate::inode::{Inline, Inode, Place, State};
 use crate::leases::Mark;
 use crate::mdt::own_cred;
+use crate::resize::attr_of;
 
 /// How often attributes are asked for while what is told from here meanwhile makes each answer old.
 const ASKED_AGAIN: u32 = 4;
@@ -26,6 +27,8 @@ const ASKED_AGAIN: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) size: u64,
+    /// Some are not there: nothing was written to them, or they are destroyed.
+    pub(crate) absent: bool,
     pub(crate) mtime: TimeSpec,
     pub(crate) blocks: Vec<Option<u64>>,
 }
@@ -101,7 +104,7 @@ impl Core {
         place: Place,
         asked: Asked,
     ) -> Result<(), Errno> {
-        let known = |st: &crate::inode::State| st.epoch == asked.epoch && self.has_loaded(st);
+        let known = |st: &State| st.epoch == asked.epoch && self.has_loaded(st);
         {
             let mut st = inode.st.lock();
             if known(&st) {
@@ -121,47 +124,10 @@ impl Core {
         };
         self.options.pauses.point();
         let mut st = inode.st.lock();
-        let as_of = asked.of(attr);
-        if known(&st) || st.outruns(as_of, &place) {
-            return Ok(());
-        }
-        // Asked before the last change made here: good enough to know the place, not to believe in it.
-        let overtaken = st.overtakes(as_of);
-        if !overtaken {
-            st.place_as_of = as_of;
-        }
-        // Nor what may lack a write of ours: this client's word would be the size.
-        let written = (st.reporting > 0).then_some(st.size);
-        st.attr = attr.clone();
-        st.epoch = asked.epoch;
-        st.mark = Mark::NEVER;
-        st.ahead.clear();
-        if st.is_ahead() {
-            // Written before a server restarted: what is here is newer than what is there.
-            st.size = st.size.max(attr.size);
-            st.rebase(place);
+        if !known(&st) {
+            st.take_in(attr, place, seen, asked);
             st.account(&self.budget);
-            return Ok(());
         }
-        st.size = attr.size;
-        if let Place::Striped(layout) = &place {
-            st.blocks = vec![None; layout.osts.len()];
-        }
-        // The size of one that others write is not known; nor is it while an OST may have lost what is to be
-        // sent to it again.
-        let sized = attr.flags & A_SIZE_LAGS == 0 || (seen.is_some() && st.unstable.is_empty());
-        if sized && !overtaken && written.is_none() {
-            st.mark = asked.mark;
-        }
-        if let Some(seen) = seen {
-            let resent = st.unstable.runs().map(|(at, seg)| at + seg.data.len()).max();
-            st.size = seen.size.max(resent.unwrap_or(0));
-            st.attr.mtime = st.attr.mtime.max(seen.mtime);
-            st.blocks = seen.blocks;
-        }
-        let late = st.unsaid.map(|late| late.end);
-        st.size = st.size.max(late.max(written).unwrap_or(0));
-        st.place = place;
         Ok(())
     }
 
@@ -185,8 +151,12 @@ impl Core {
             }
         }
         let mut sizes = vec![0; layout.osts.len()];
-        let mut seen =
-            Seen { size: 0, mtime: attr.mtime, blocks: vec![Some(0); layout.osts.len()] };
+        let mut seen = Seen {
+            size: 0,
+            absent: false,
+            mtime: attr.mtime,
+            blocks: vec![Some(0); layout.osts.len()],
+        };
         for answer in gather.wait() {
             for (stripe, object) in answer? {
                 let i = usize::from(stripe);
@@ -195,6 +165,7 @@ impl Core {
                     seen.blocks[i] = Some(object.blocks);
                     seen.mtime = seen.mtime.max(object.mtime);
                 }
+                seen.absent |= !object.exists;
             }
         }
         seen.size = layout.file_size(&sizes).max(attr.size);
@@ -253,14 +224,20 @@ impl Core {
                 break;
             }
         }
-        if attr.flags & A_SIZE_LAGS == 0 {
-            return Ok(attr);
-        }
+        if attr.flags & A_SIZE_LAGS == 0 { Ok(attr) } else { self.measured(attr, asked) }
+    }
+
+    /// Attributes with the size that the OSTs know. ESTALE: the file is removed, and their objects may be.
+    fn measured(self: &Arc<Core>, mut attr: Attr, asked: Asked) -> Result<Attr, Errno> {
+        self.options.pauses.point();
         let layout = match self.mdt.one(&own_cred(), Op::GetLayout { fid: attr.fid })? {
             Res::LayoutInfo { layout: Some(layout), .. } => layout,
             _ => return Ok(attr),
         };
         let seen = self.glimpse(&layout, &attr)?;
+        if seen.absent {
+            attr_of(self.mdt.one(&own_cred(), Op::GetAttr { fid: attr.fid })?)?;
+        }
         attr.size = seen.size;
         attr.mtime = seen.mtime;
         attr.blocks = seen.blocks.iter().copied().sum::<Option<u64>>().unwrap_or(attr.blocks);
@@ -307,5 +284,82 @@ impl Core {
             Res::Attr { attr } => Ok(self.settle(attr, asked)?.size),
             _ => Err(Errno::EPROTO),
         }
+    }
+}
+
+impl State {
+    /// Notes what an answer said of a file that was not known; `seen`: what its objects said behind that.
+    fn take_in(&mut self, attr: &Attr, place: Place, seen: Option<Seen>, asked: Asked) {
+        let as_of = asked.of(attr);
+        if self.outruns(as_of, &place) {
+            return;
+        }
+        // Asked before the last change made here: good enough to know the place, not to believe in it.
+        let overtaken = self.overtakes(as_of);
+        if !overtaken {
+            self.place_as_of = as_of;
+        }
+        // Nor what may lack a write of ours: this client's word would be the size.
+        let written = (self.reporting > 0).then_some(self.size);
+        if !overtaken || attr.version > self.attr.version {
+            self.learn(attr, asked.epoch);
+        }
+        self.epoch = asked.epoch;
+        self.mark = Mark::NEVER;
+        self.ahead.clear();
+        if self.is_ahead() {
+            // Written before a server restarted: what is here is newer than what is there.
+            self.size = self.size.max(attr.size);
+            self.rebase(place);
+            return;
+        }
+        self.size = attr.size;
+        if let Place::Striped(layout) = &place {
+            self.blocks = vec![None; layout.osts.len()];
+        }
+        // The size of one that others write is not known; nor is it while an OST may have lost what is to be
+        // sent to it again.
+        let sized = attr.flags & A_SIZE_LAGS == 0 || (seen.is_some() && self.unstable.is_empty());
+        if sized && !overtaken && written.is_none() {
+            self.mark = asked.mark;
+        }
+        if let Some(seen) = seen {
+            let resent = self.unstable.runs().map(|(at, seg)| at + seg.data.len()).max();
+            self.size = seen.size.max(resent.unwrap_or(0));
+            self.attr.mtime = self.attr.mtime.max(seen.mtime);
+            self.blocks = seen.blocks;
+        }
+        let late = self.unsaid.map(|late| late.end);
+        self.size = self.size.max(late.max(written).unwrap_or(0));
+        self.place = place;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::attr::A_INLINE;
+
+    /// One thread asks where a file's data is, another one removes its last name.
+    #[test]
+    fn what_was_said_of_a_file_before_it_was_removed_does_not_bring_it_back() {
+        let at = |version, nlink| {
+            let flags = A_INLINE;
+            Attr { version, nlink, flags, size: 3, ..crate::filling::tests::attr() }
+        };
+        let place = || place_of(Some(Bytes::from_static(b"old")), None);
+        let asked = Asked { epoch: 1, life: 1, mark: Mark::default() };
+        for known in [1, 0] {
+            let inode = Inode::new(at(4, 1));
+            let mut st = inode.st.lock();
+            st.epoch = known;
+            st.removed(&at(6, 0), asked);
+            st.take_in(&at(5, 1), place(), None, asked);
+            assert_eq!((st.attr.nlink, st.attr.version, st.mark), (0, 6, Mark::NEVER));
+        }
+        let inode = Inode::new(at(4, 1));
+        let mut st = inode.st.lock();
+        st.take_in(&at(5, 1), place(), None, asked);
+        assert_eq!((st.attr.nlink, st.attr.version, st.size), (1, 5, 3));
     }
 }

@@ -21,6 +21,9 @@ use crate::resize::attr_of;
 use crate::types::{Created, Dir, LayoutInfo, Space};
 use crate::{OpenFile, OpenFlags};
 
+/// Times a name is asked for whose file is removed each time before its size is known.
+const LOOKUPS: u32 = 8;
+
 fn wire_flags(open: OpenFlags) -> u32 {
     (u32::from(open.read) * O_READ) | (u32::from(open.write) * O_WRITE)
 }
@@ -34,10 +37,7 @@ impl Client {
     /// One operation that answers attributes.
     fn ask_attr(&self, cred: &Cred, op: Op) -> Result<Attr, Errno> {
         let asked = self.core().asked();
-        let attr = match self.ask(cred, op)? {
-            Res::Attr { attr } | Res::Entry { attr, .. } => attr,
-            _ => return Err(Errno::EPROTO),
-        };
+        let attr = attr_of(self.ask(cred, op)?)?;
         self.core().settle(attr, asked)
     }
 
@@ -49,9 +49,28 @@ impl Client {
         }
     }
 
-    /// Resolves a name (`.` and `..` too).
+    /// Resolves a name (`.` and `..` too). ESTALE: the directory is gone.
     pub fn lookup(&self, cred: &Cred, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
-        self.ask_attr(cred, Op::Lookup { dir, name: name.to_vec() })
+        let mut left = LOOKUPS;
+        loop {
+            let asked = self.core().asked();
+            let found = attr_of(self.ask(cred, Op::Lookup { dir, name: name.to_vec() })?)?;
+            left -= 1;
+            match self.core().settle(found.clone(), asked) {
+                // What it stood for was removed before its size was known; by now it may stand for something else.
+                Err(Errno::ESTALE) if left > 0 => {}
+                Err(Errno::ESTALE) => return Ok(found),
+                settled => return settled,
+            }
+        }
+    }
+
+    /// Attributes after a change, which is done whether they can be had or not: else as the MDT told them.
+    fn settled_or_told(&self, told: Attr, asked: Asked) -> Attr {
+        self.core().settle(told.clone(), asked).unwrap_or_else(|error| {
+            tracing::debug!(fid = %told.fid, %error, "a size is as the MDT knows it");
+            told
+        })
     }
 
     /// Attributes; size and times include what this client wrote and did not report yet.
@@ -117,6 +136,7 @@ impl Client {
         open: Option<OpenFlags>,
     ) -> Result<Created, Errno> {
         let core = self.core();
+        let _opening = open.map(|_| core.opening(None));
         let asked = core.asked();
         let fid = core.mdt.fid()?;
         let op = Op::Create {
@@ -162,7 +182,13 @@ impl Client {
 
     /// Gives a file another name.
     pub fn link(&self, cred: &Cred, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr, Errno> {
-        self.ask_attr(cred, Op::Link { fid, dir, name: name.to_vec() })
+        let asked = self.core().asked();
+        let linked = attr_of(self.ask(cred, Op::Link { fid, dir, name: name.to_vec() })?)?;
+        match self.core().settle(linked.clone(), asked) {
+            // All its names are gone by now.
+            Err(Errno::ESTALE) => Ok(linked),
+            settled => settled,
+        }
     }
 
     /// Removes a name; attributes of what lost it.
@@ -180,19 +206,19 @@ impl Client {
         let _removal = if rmdir { None } else { Some(self.core().removal(&[(dir, name)])?) };
         let op = Op::Unlink { dir, name: name.to_vec(), rmdir };
         let attr = attr_of(self.ask(cred, op)?)?;
-        self.lost_name(attr, asked)
+        Ok(self.lost_name(attr, asked))
     }
 
     /// An inode lost a name, maybe its last.
-    fn lost_name(&self, attr: Attr, asked: Asked) -> Result<Attr, Errno> {
+    fn lost_name(&self, attr: Attr, asked: Asked) -> Attr {
         if attr.nlink == 0 {
             self.core().registry.gone(attr.fid);
         }
         if attr.nlink > 0 || attr.is_dir() {
-            return self.core().settle(attr, asked);
+            return self.settled_or_told(attr, asked);
         }
-        if let Some(inode) = self.core().registry.find(attr.fid) {
-            self.core().unlinked(&inode, &attr);
+        if let Some(inode) = self.core().to_be_told_of(&attr) {
+            self.core().unlinked(&inode, &attr, asked);
             let waits = {
                 let mut st = inode.st.lock();
                 if st.opens == 0 {
@@ -206,7 +232,7 @@ impl Client {
                 self.core().hurry();
             }
         }
-        Ok(attr)
+        attr
     }
 
     /// Renames; `flags`: `RN_*`. Attributes of what moved, and of what was replaced (or exchanged).
@@ -230,8 +256,8 @@ impl Client {
         };
         match self.ask(cred, op)? {
             Res::Renamed { moved, replaced } => {
-                let replaced = replaced.map(|attr| self.lost_name(attr, asked)).transpose()?;
-                Ok((self.core().settle(moved, asked)?, replaced))
+                let replaced = replaced.map(|attr| self.lost_name(attr, asked));
+                Ok((self.settled_or_told(moved, asked), replaced))
             }
             _ => Err(Errno::EPROTO),
         }
@@ -290,6 +316,7 @@ impl Client {
         if let Some(inode) = self.core().open_here(fid, flags) {
             return Ok(Arc::new(OpenFile::new(self.clone(), inode, HERE, flags)));
         }
+        let _opening = self.core().opening(Some(fid));
         let asked = self.core().asked();
         if let Some(file) = self.open_untold(cred, fid, flags, asked)? {
             return Ok(file);
@@ -336,6 +363,7 @@ impl Client {
             },
         };
         let Some(handle) = core.mdt.wb.open(fid, wire_flags(flags)) else { return Ok(None) };
+        core.options.pauses.point();
         {
             let mut st = inode.st.lock();
             st.opens += 1;
@@ -377,6 +405,7 @@ impl Client {
         asked: Asked,
     ) -> Result<Arc<OpenFile>, Errno> {
         let core = self.core();
+        core.options.pauses.point();
         let inode = core.registry.get(attr);
         {
             let mut st = inode.st.lock();

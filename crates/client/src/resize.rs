@@ -540,7 +540,7 @@ fn zero_inline(inline: &mut Inline, offset: u64, end: u64) {
 
 pub(crate) fn attr_of(res: Res) -> Result<Attr, Errno> {
     match res {
-        Res::Attr { attr } => Ok(attr),
+        Res::Attr { attr } | Res::Entry { attr, .. } => Ok(attr),
         _ => Err(Errno::EPROTO),
     }
 }

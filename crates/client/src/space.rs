@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use proto::{Attr, Errno, MAX_FILE_SIZE};
 
-use crate::core::Core;
+use crate::core::{Asked, Core};
 use crate::gather::Gather;
 use crate::inode::{Inode, Place};
 use crate::types::Space;
@@ -90,11 +90,16 @@ impl Core {
     }
 
     /// The last name of a file is gone: when nobody has it open, its data is worth nothing.
-    pub(crate) fn unlinked(&self, inode: &Arc<Inode>, attr: &Attr) {
+    pub(crate) fn unlinked(&self, inode: &Arc<Inode>, attr: &Attr, asked: Asked) {
+        inode.st.lock().removed(attr, Asked { epoch: self.epoch(), ..asked });
+        self.drop_removed(inode);
+    }
+
+    /// Data of a file without a name is dropped, unless somebody has it open, or may have soon.
+    pub(crate) fn drop_removed(&self, inode: &Arc<Inode>) {
         let mut guard = inode.st.lock();
         let st = &mut *guard;
-        st.learn(attr, self.epoch());
-        if st.opens > 0 {
+        if st.opens > 0 || (!st.is_clean() && self.openings.leaves(inode)) {
             return;
         }
         st.dirty.remove(0, MAX_FILE_SIZE);

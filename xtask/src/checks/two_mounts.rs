@@ -31,6 +31,8 @@ pub const CHECK: Check = Check {
 const WORKLOADS: &str = "private,append,strided,exclusive,names,links,replace";
 /// Whoever waits that long for a name or its bytes waits for a time-out.
 const STANDSTILL: Duration = Duration::from_secs(8);
+/// Sizes of files that are replaced, in words of 8 bytes: one with the MDT, one with the OSTs.
+const WORDS: [usize; 2] = [1, 12_000];
 /// Of the file both write.
 const HALF: u64 = 1 << 20;
 
@@ -43,6 +45,12 @@ fn run(cx: &Cx) -> Result<()> {
     }
     cx.case("verified workloads", || exercise(cx, &a, &b, &["exerciser", "--only", WORKLOADS]));
     cx.case("a name that is replaced all the time can be opened", || replaced(cx, &a, &b));
+    cx.case("replaced files while threads pause anywhere", || {
+        let options = format!("noatime,pauses={}", cx.seed());
+        let (c, d) = (cluster.mount_with("c", &options)?, cluster.mount_with("d", &options)?);
+        exercise(cx, &c, &d, &["exerciser", "--only", "replace"])?;
+        [c, d].iter().try_for_each(|mount| cluster.unmount(mount))
+    });
     cx.case("racer", || {
         exercise(cx, &a, &b, &["racer"])?;
         alike(&a, &b)
@@ -69,7 +77,7 @@ fn replaced(cx: &Cx, a: &Path, b: &Path) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(cx.size(10, 2));
     let put = |who: u64, n: u64| -> std::io::Result<()> {
         let fresh = a.join(format!("put-{who}"));
-        std::fs::write(&fresh, n.to_le_bytes())?;
+        std::fs::write(&fresh, n.to_le_bytes().repeat(WORDS[n as usize % 2]))?;
         std::fs::rename(fresh, a.join("put"))
     };
     put(0, 0)?;
@@ -95,7 +103,9 @@ fn replaced(cx: &Cx, a: &Path, b: &Path) -> Result<()> {
                         let asked = Instant::now();
                         let bytes = std::fs::read(b.join("put")).context("open and read")?;
                         ensure!(asked.elapsed() < STANDSTILL, "an open waited for a time-out");
-                        ensure!(bytes.len() == 8, "{} bytes of 8", bytes.len());
+                        let words = WORDS.iter().find(|words| **words * 8 == bytes.len());
+                        let whole = words.is_some_and(|words| bytes == bytes[..8].repeat(*words));
+                        ensure!(whole, "{} bytes, or such of two files", bytes.len());
                         n += 1;
                     }
                     Ok(n)

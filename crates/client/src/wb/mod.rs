@@ -520,7 +520,10 @@ impl Tree {
         }
         match op {
             // Removed, perhaps, by an operation whose answer has not come yet: names that lead there are asked for.
-            Op::GetAttr { fid } | Op::ReadInline { fid } | Op::Open { fid, .. } => {
+            Op::GetAttr { fid }
+            | Op::GetLayout { fid }
+            | Op::ReadInline { fid }
+            | Op::Open { fid, .. } => {
                 self.attrs.forget(*fid);
             }
             _ => {}

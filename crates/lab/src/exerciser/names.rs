@@ -132,14 +132,17 @@ pub(crate) fn replace(context: &mut Context) -> Tried {
         for _ in 0..4 {
             let other = context.rng.random_range(0..of);
             let path = dir.join(format!("replaced-{other}"));
-            let mut file = match File::open(path) {
+            let mut file = match File::open(&path) {
                 Ok(file) => file,
                 Err(e) if e.kind() == ErrorKind::NotFound && !newest.contains_key(&other) => {
                     continue;
                 }
-                Err(e) => return Err(Fault(format!("open of a replaced file: {e}"))),
+                Err(e) => {
+                    let then = File::open(&path).map(|_| ());
+                    return Err(Fault(format!("open of replaced-{other}: {e}, then {then:?}")));
+                }
             };
-            let seen = read_replaced(&mut file, seed ^ other)?;
+            let seen = read_replaced(&mut file, (other, seed))?;
             let before = newest.insert(other, seen).unwrap_or(0);
             if seen < before {
                 return Err(Fault(format!("file {other} went from {before} back to {seen}")));
@@ -147,7 +150,7 @@ pub(crate) fn replace(context: &mut Context) -> Tried {
             // The one held open since an earlier round must not have changed.
             if let Some((mut old, owner, generation)) = held.replace((file, other, seen)) {
                 std::io::Seek::rewind(&mut old).during("seek")?;
-                let again = read_replaced(&mut old, seed ^ owner)?;
+                let again = read_replaced(&mut old, (owner, seed))?;
                 if again != generation {
                     return Err(Fault(format!("an open file went from {generation} to {again}")));
                 }
@@ -160,17 +163,19 @@ pub(crate) fn replace(context: &mut Context) -> Tried {
     Ok(())
 }
 
-/// The generation of a whole file; anything mixed or torn is a fault.
-fn read_replaced(file: &mut File, seed: u64) -> Result<u64, Fault> {
+/// The generation of a whole file of this owner; anything mixed or torn is a fault.
+fn read_replaced(file: &mut File, (owner, seed): (u64, u64)) -> Result<u64, Fault> {
     let mut data = Vec::new();
     file.read_to_end(&mut data).during("read of a replaced file")?;
     let head = data.get(..8).and_then(|h| h.try_into().ok());
     let generation =
-        u64::from_le_bytes(head.ok_or_else(|| Fault("a replaced file is empty".into()))?);
-    match pattern::mismatch(&data[8..], seed, generation, 8) {
+        u64::from_le_bytes(head.ok_or_else(|| Fault(format!("a file replaced-{owner} is empty")))?);
+    match pattern::mismatch(&data[8..], seed ^ owner, generation, 8) {
         None => Ok(generation),
         Some(i) => {
-            Err(Fault(format!("replaced file, generation {generation}: byte {} wrong", i + 8)))
+            let (at, len) = (i + 8, data.len());
+            let what = format!("replaced-{owner}, generation {generation}: byte {at} of {len}");
+            Err(Fault(format!("{what} is wrong")))
         }
     }
 }
