@@ -301,7 +301,8 @@ impl Client {
         let settled = core.settle(attr, asked);
         if let Err(e) = &settled {
             tracing::debug!(%fid, error = %e, "a file is listed without its attributes");
-            *lost = true;
+            // One that was removed meanwhile says nothing of its OSTs.
+            *lost |= *e != Errno::ESTALE;
         }
         settled.ok()
     }

@@ -1,7 +1,8 @@
 //! Opens on their way: the MDT may have opened a file that nothing here counts as open yet.
 //!
 //! Role: who removes the last name of such a file leaves its data alone, which whoever opens it will read and the
-//! servers may not have. What was left alone is dropped once no open is on its way and none came of it.
+//! servers may not have. What was left alone is dropped once no open is on its way and none came of it. Till then it is
+//! known that the file is removed, however late an answer of before comes.
 //! Assumptions: an open is noted before the MDT is asked, and counted in the file's state before it is noted to have
 //! ended. Never does: I/O.
 
@@ -19,7 +20,7 @@ use crate::inode::Inode;
 pub(crate) struct Openings {
     /// How many, by file; None: of a name.
     files: Mutex<HashMap<Option<Fid>, u32>>,
-    /// Removed files whose data was left alone. They have some that is not stored, which is bounded
+    /// Removed files that were left alone: each is being opened, or has data that is not stored, which is bounded
     /// ([`crate::budget`]).
     left: Mutex<Vec<Arc<Inode>>>,
 }
@@ -43,17 +44,18 @@ impl Openings {
         std::mem::take(&mut *self.left.lock())
     }
 
-    fn has(&self, fid: Fid) -> bool {
+    /// Whether such a file is being opened; `any`: or some name, which may be its.
+    fn has(&self, fid: Fid, any: bool) -> bool {
         let files = self.files.lock();
-        files.contains_key(&Some(fid)) || files.contains_key(&None)
+        files.contains_key(&Some(fid)) || (any && files.contains_key(&None))
     }
 
-    /// Whether the data of a removed file that nobody has open is to be left alone for now; to be asked with its state
-    /// locked.
-    pub(crate) fn leaves(&self, inode: &Arc<Inode>) -> bool {
+    /// Whether a removed file that nobody has open is to be left alone for now; to be asked with its state locked.
+    /// `clean`: it has no data that is not stored.
+    pub(crate) fn leaves(&self, inode: &Arc<Inode>, clean: bool) -> bool {
         // An open ends before it looks at these.
         let mut left = self.left.lock();
-        let has = self.has(inode.fid);
+        let has = self.has(inode.fid, !clean);
         if has {
             left.push(Arc::clone(inode));
         }
@@ -71,7 +73,7 @@ impl Core {
     /// The state of a file that was removed, if there is any, or an open on its way may make some of an answer of before.
     pub(crate) fn to_be_told_of(&self, attr: &Attr) -> Option<Arc<Inode>> {
         let known = self.registry.find(attr.fid);
-        known.or_else(|| self.openings.has(attr.fid).then(|| self.registry.get(attr)))
+        known.or_else(|| self.openings.has(attr.fid, false).then(|| self.registry.get(attr)))
     }
 
     /// A file, or whatever a name stands for, is about to be opened.
@@ -84,7 +86,10 @@ impl Core {
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let left = self.core.openings.end(self.what);
-        left.iter().for_each(|inode| self.core.drop_removed(inode));
+        for inode in left {
+            self.core.drop_removed(&inode);
+            self.core.registry.rest(&inode);
+        }
     }
 }
 
@@ -97,18 +102,21 @@ mod tests {
         let inode = Arc::new(Inode::new(crate::filling::tests::attr()));
         let (openings, fid) = (Openings::default(), inode.fid);
         let other = Fid { oid: fid.oid + 1, ..fid };
-        assert!(!openings.leaves(&inode) && openings.end(None).is_empty());
-        for what in [Some(fid), None] {
+        assert!(!openings.leaves(&inode, false) && openings.end(None).is_empty());
+        for (what, clean) in [(Some(fid), false), (Some(fid), true), (None, false)] {
             openings.begin(what);
             openings.begin(Some(other));
-            assert!(openings.leaves(&inode));
+            assert!(openings.leaves(&inode, clean));
             assert_eq!(openings.end(Some(other)).len(), 1, "whoever ends looks at it");
-            assert!(openings.leaves(&inode), "and leaves it again");
+            assert!(openings.leaves(&inode, clean), "and leaves it again");
             assert_eq!(openings.end(what).len(), 1);
-            assert!(!openings.leaves(&inode) && openings.end(what).is_empty());
+            assert!(!openings.leaves(&inode, clean) && openings.end(what).is_empty());
         }
+        openings.begin(None);
+        assert!(!openings.leaves(&inode, true), "a name may be anything's");
+        assert!(openings.end(None).is_empty());
         openings.begin(Some(other));
-        assert!(!openings.leaves(&inode), "another file");
+        assert!(!openings.leaves(&inode, false), "another file");
         assert!(openings.end(Some(other)).is_empty() && openings.files.lock().is_empty());
     }
 }
