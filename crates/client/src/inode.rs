@@ -400,6 +400,12 @@ impl State {
         self.has_inline_dirty() || self.sending.is_some() || self.is_behind()
     }
 
+    /// Whether the MDT may not have been told yet of some that was written here.
+    pub(crate) fn is_telling(&self) -> bool {
+        let late = self.unsaid.is_some() || self.saying || self.reporting > 0;
+        late || self.is_untold() || self.is_ahead()
+    }
+
     /// Whether size and times here are newer than the MDT's.
     pub(crate) fn is_ahead(&self) -> bool {
         self.held.dirty > 0 || self.unreported || self.mtime.is_some()

@@ -210,7 +210,7 @@ impl Client {
     }
 
     /// An inode lost a name, maybe its last.
-    fn lost_name(&self, attr: Attr, asked: Asked) -> Attr {
+    fn lost_name(&self, mut attr: Attr, asked: Asked) -> Attr {
         if attr.nlink == 0 {
             self.core().registry.gone(attr.fid);
         }
@@ -218,6 +218,7 @@ impl Client {
             return self.settled_or_told(attr, asked);
         }
         if let Some(inode) = self.core().to_be_told_of(&attr) {
+            self.core().last_seen(&inode, &mut attr);
             self.core().unlinked(&inode, &attr, asked);
             let waits = {
                 let mut st = inode.st.lock();

@@ -95,6 +95,15 @@ impl Core {
         self.drop_removed(inode);
     }
 
+    /// Attributes of a removed file, which nobody can ask for any more, with what the MDT had not been told of its data.
+    pub(crate) fn last_seen(&self, inode: &Arc<Inode>, attr: &mut Attr) {
+        let st = inode.st.lock();
+        if !matches!(st.place, Place::Unknown) && (self.owns(&st) || st.is_telling()) {
+            let shown = st.show();
+            (attr.size, attr.blocks, attr.mtime) = (shown.size, shown.blocks, shown.mtime);
+        }
+    }
+
     /// Data of a file without a name is dropped, unless somebody has it open, or may have soon.
     pub(crate) fn drop_removed(&self, inode: &Arc<Inode>) {
         let mut guard = inode.st.lock();

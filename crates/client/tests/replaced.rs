@@ -129,3 +129,28 @@ fn a_name_whose_file_is_replaced_while_it_is_measured_stands_for_the_next() {
     assert_ne!(found.fid, old);
     assert_eq!((found.fid, found.size), (new, 3));
 }
+
+/// As the inode of any local file system, which whoever has looked it up just before may still show.
+#[test]
+fn what_is_known_last_of_a_removed_file_is_how_long_it_was() {
+    let w = World::new(2);
+    for alone in [true, false] {
+        let (one, two) = (w.client(), (!alone).then(|| w.client()));
+        for len in [5, 800, LEN] {
+            let (_, file) = make(&one, "f");
+            file.write(0, Data::Slice(&vec![7; len])).unwrap();
+            file.release();
+            let gone = one.unlink(&root(), Fid::ROOT, b"f").unwrap();
+            assert_eq!((gone.nlink, gone.size), (0, len as u64), "alone: {alone}");
+            let (_, file) = make(&one, "f");
+            file.write(0, Data::Slice(&vec![7; len])).unwrap();
+            file.release();
+            make(&one, "new").1.release();
+            let replaced = one.rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"f", 0).unwrap().1;
+            assert_eq!(replaced.map(|r| r.size), Some(len as u64), "alone: {alone}");
+            let seen = two.as_ref().map_or(0, |c| c.lookup(&root(), Fid::ROOT, b"f").unwrap().size);
+            assert_eq!(seen, 0);
+            one.unlink(&root(), Fid::ROOT, b"f").unwrap();
+        }
+    }
+}
