@@ -321,6 +321,11 @@ impl State {
             && !self.talking
     }
 
+    /// Whether neither data nor a size would be lost with this state; times may be.
+    pub(crate) fn is_empty_handed(&self) -> bool {
+        self.held == Held::default() && !self.unreported
+    }
+
     /// Whether data was written that is not on the servers' disks, or the MDT was not told of.
     pub(crate) fn has_changes(&self) -> bool {
         self.held.unstable > 0 || self.has_untold()

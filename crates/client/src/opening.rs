@@ -21,7 +21,7 @@ pub(crate) struct Openings {
     /// How many, by file; None: of a name.
     files: Mutex<HashMap<Option<Fid>, u32>>,
     /// Removed files that were left alone: each is being opened, or has data that is not stored, which is bounded
-    /// ([`crate::budget`]).
+    /// ([`crate::budget`]), or was not reported yet, which soon follows ([`crate::late`]).
     left: Mutex<Vec<Arc<Inode>>>,
 }
 
@@ -51,7 +51,7 @@ impl Openings {
     }
 
     /// Whether a removed file that nobody has open is to be left alone for now; to be asked with its state locked.
-    /// `clean`: it has no data that is not stored.
+    /// `clean`: neither data nor a size is known here alone.
     pub(crate) fn leaves(&self, inode: &Arc<Inode>, clean: bool) -> bool {
         // An open ends before it looks at these.
         let mut left = self.left.lock();

@@ -108,7 +108,7 @@ impl Core {
     pub(crate) fn drop_removed(&self, inode: &Arc<Inode>) {
         let mut guard = inode.st.lock();
         let st = &mut *guard;
-        if st.opens > 0 || self.openings.leaves(inode, st.is_clean()) {
+        if st.opens > 0 || self.openings.leaves(inode, st.is_empty_handed()) {
             return;
         }
         st.dirty.remove(0, MAX_FILE_SIZE);
