@@ -1,10 +1,12 @@
 //! flock and fcntl locks: what is free is taken at once; each wait is on a thread of its own, ended by a signal.
+//! Mapped pages that others may change are written before a lock is given back or shared, and dropped once one is
+//! held ([`crate::pages`]; invariant 3 for who uses locks). What a close gives back the kernel has written before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use client::CancelToken;
+use client::{CancelToken, Client};
 use fuse::{Errno, FileLock, LockIn, Reply, Request};
 use parking_lot::{Condvar, Mutex};
 use proto::Fid;
@@ -12,7 +14,8 @@ use proto::mds::{Cred, L_FLOCK, L_POSIX, LockDesc};
 
 use crate::convert::{cred, errno};
 use crate::fs::PinstripeFs;
-use crate::handles::Handle;
+use crate::handles::{Handle, Handles};
+use crate::pages::Pages;
 
 /// Waits for locks at the same time; above it ENOLCK (invariant 8).
 const MAX_WAITS: usize = 1024;
@@ -22,6 +25,23 @@ const TO_END: u64 = i64::MAX as u64;
 /// Waits under way.
 #[derive(Default)]
 pub struct Waits(AtomicUsize);
+
+/// One of them; ends when dropped.
+struct Waiting(Arc<Waits>);
+
+impl Waits {
+    /// None: there are too many.
+    fn begin(waits: &Arc<Waits>) -> Option<Waiting> {
+        let waiting = Waiting(Arc::clone(waits));
+        (waits.0.fetch_add(1, Ordering::Relaxed) < MAX_WAITS).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// An owner of fcntl locks on a file.
 struct Owner {
@@ -99,6 +119,73 @@ fn desc(l: &LockIn, owner: u64) -> LockDesc {
     }
 }
 
+/// A lock that is to be taken, changed or given back.
+struct Taking {
+    client: Client,
+    handles: Arc<Handles>,
+    pages: Arc<Pages>,
+    waits: Arc<Waits>,
+    cred: Cred,
+    node: u64,
+    fid: Fid,
+    lock: LockDesc,
+    wait: bool,
+    reply: Reply<()>,
+}
+
+impl Taking {
+    /// Asks the MDT; where somebody else has it, the wait is on a thread of its own.
+    fn run(self) {
+        let Taking { client, handles, pages, waits, cred, node, fid, lock, wait, reply } = self;
+        let try_it = || client.setlk(&cred, fid, lock.clone(), false, None);
+        let mut done = try_it();
+        // Of one who closed the file just now, perhaps.
+        if done == Err(proto::Errno::EAGAIN)
+            && !wait
+            && handles.settled(|h| h.file.fid() == fid && h.locked.load(Ordering::Relaxed))
+        {
+            done = try_it();
+        }
+        if !wait || done != Err(proto::Errno::EAGAIN) {
+            return pages.settle(node, done.map_err(errno), reply);
+        }
+        let Some(place) = Waits::begin(&waits) else {
+            return reply.err(Errno::new(libc::ENOLCK));
+        };
+        let token = Arc::new(CancelToken::new());
+        let hook = Arc::clone(&token);
+        if !reply.on_interrupt(move || hook.cancel()) {
+            return reply.err(Errno::EINTR);
+        }
+        on_a_thread(place, move || {
+            let held = client.wait_for_lock(&cred, fid, &lock, &token);
+            // Who holds a lock sees what others did under it, in mapped pages, too.
+            pages.settle(node, held.map_err(errno), reply);
+        });
+    }
+
+    /// As [`Taking::run`], for one who must not wait for the MDT.
+    fn run_elsewhere(self) {
+        match Waits::begin(&self.waits) {
+            Some(place) => on_a_thread(place, move || self.run()),
+            // Rather late than not given back.
+            None => self.run(),
+        }
+    }
+}
+
+/// Without a thread the reply is dropped and answers EIO.
+fn on_a_thread(place: Waiting, run: impl FnOnce() + Send + 'static) {
+    let named = std::thread::Builder::new().name("lock-wait".into());
+    let spawned = named.spawn(move || {
+        let _place = place;
+        run();
+    });
+    if let Err(e) = spawned {
+        tracing::warn!(error = %e, "no thread to wait for a lock");
+    }
+}
+
 impl PinstripeFs {
     pub(crate) fn get_lock(&self, req: &Request, node: u64, l: LockIn) -> Result<FileLock, Errno> {
         let found = self.client.getlk(&cred(req), self.caches.fid(node), desc(&l, l.owner));
@@ -133,46 +220,28 @@ impl PinstripeFs {
     }
 
     pub(crate) fn set_lock(&self, req: &Request, node: u64, l: LockIn, reply: Reply<()>) {
-        let (fid, cred) = (self.caches.fid(node), cred(req));
+        let fid = self.caches.fid(node);
         let lock = match self.owner(fid, &l) {
             Ok(owner) => desc(&l, owner),
             Err(e) => return reply.err(e),
         };
-        let try_it = || self.client.setlk(&cred, fid, lock.clone(), false, None);
-        let mut done = try_it();
-        // Of one who closed the file just now, perhaps.
-        if done == Err(proto::Errno::EAGAIN)
-            && !l.wait
-            && self.handles.settled(|h| h.file.fid() == fid && h.locked.load(Ordering::Relaxed))
-        {
-            done = try_it();
-        }
-        if !l.wait || done != Err(proto::Errno::EAGAIN) {
-            return self.pages.settle(node, done.map_err(errno), reply);
-        }
-        if self.waits.0.fetch_add(1, Ordering::Relaxed) >= MAX_WAITS {
-            self.waits.0.fetch_sub(1, Ordering::Relaxed);
-            return reply.err(Errno::new(libc::ENOLCK));
-        }
-        let token = Arc::new(CancelToken::new());
-        let hook = Arc::clone(&token);
-        if !reply.on_interrupt(move || hook.cancel()) {
-            self.waits.0.fetch_sub(1, Ordering::Relaxed);
-            return reply.err(Errno::EINTR);
-        }
-        let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
-        let pages = Arc::clone(&self.pages);
-        let wait = move || {
-            let held = client.wait_for_lock(&cred, fid, &lock, &token);
-            waits.0.fetch_sub(1, Ordering::Relaxed);
-            // Who holds a lock sees what others did under it, in mapped pages, too.
-            pages.settle(node, held.map_err(errno), reply);
+        let taking = Taking {
+            client: self.client.clone(),
+            handles: Arc::clone(&self.handles),
+            pages: Arc::clone(&self.pages),
+            waits: Arc::clone(&self.waits),
+            cred: cred(req),
+            node,
+            fid,
+            lock,
+            wait: l.wait,
+            reply,
         };
-        // Without a thread the reply is dropped and answers EIO.
-        if let Err(e) = std::thread::Builder::new().name("lock-wait".into()).spawn(wait) {
-            self.waits.0.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(error = %e, "no thread to wait for a lock");
+        // What was stored in mapped pages under a lock is seen by who takes it next.
+        if l.lock.kind != libc::F_WRLCK && self.pages.may_be_old(node) {
+            return self.pages.when_settled(node, move || taking.run_elsewhere());
         }
+        taking.run();
     }
 
     /// The owner closed the file, or (`last`) this was the last descriptor of the open file it took locks through:

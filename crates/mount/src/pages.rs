@@ -6,7 +6,7 @@
 //! descriptor of before the client asks for one that also stands where several write ([`client::Client::watch`]).
 //! Those that nothing vouches for are *doubtful*: others write without asking this mount, so these pages are dropped
 //! again and again, [`LAG`] after they may have been read, and before fsync(2) or msync(2) of their file, or a
-//! lock of it, is answered (invariant 3 for who calls it). Mapping a file anew drops them, too; the kernel does that.
+//! lock of it, is answered, or one is given back (invariant 3 for who calls it). Mapping a file anew drops them, too; the kernel does that.
 //! What such a descriptor of before brought in and nothing vouches for is dropped at once ([`Pages::discard`]), where it
 //! can be before it is answered ([`crate::prompt`]).
 //! Order: a page is noted before it is read, and the kernel holds it locked until that is answered; so a
@@ -57,8 +57,8 @@ struct State {
     kept: HashSet<u64>,
     /// Nodes whose pages are to be dropped now.
     drops: HashSet<u64>,
-    /// Who waits for that.
-    waiting: Vec<Reply<()>>,
+    /// What waits for that.
+    waiting: Vec<Box<dyn FnOnce() + Send>>,
     /// Batches of those that were begun and ended.
     begun: u64,
     done: u64,
@@ -166,17 +166,24 @@ impl Pages {
 
     /// Sends the answer to fsync(2) or a lock of a node once no doubtful page from before is left.
     pub fn settle(&self, node: u64, done: fuse::Result<()>, reply: Reply<()>) {
-        if done.is_ok() {
-            let mut st = self.state.lock();
-            if !st.ended && st.doubtful.contains_key(&node) {
-                st.drops.insert(node);
-                st.waiting.push(reply);
-                drop(st);
-                self.asked.notify_one();
-                return;
-            }
+        match done {
+            Ok(()) => self.when_settled(node, move || reply.ok(())),
+            Err(e) => reply.err(e),
         }
-        reply.send(done);
+    }
+
+    /// Does something, which must not wait, once no doubtful page of a node from before is left; what was stored in such
+    /// a page by a mapping is written then.
+    pub fn when_settled(&self, node: u64, then: impl FnOnce() + Send + 'static) {
+        let mut st = self.state.lock();
+        if st.ended || !st.doubtful.contains_key(&node) {
+            drop(st);
+            return then();
+        }
+        st.drops.insert(node);
+        st.waiting.push(Box::new(then));
+        drop(st);
+        self.asked.notify_one();
     }
 
     /// Pages of a node show what they must not, or soon may: they are dropped as soon as the reads and writes
@@ -322,7 +329,7 @@ impl Pages {
             let nodes: Vec<(u64, u64)> = drops.into_iter().filter_map(noted).collect();
             drop(st);
             nodes.into_iter().for_each(|noted| self.drop_pages(notifier, noted));
-            waiting.into_iter().for_each(|reply| reply.ok(()));
+            waiting.into_iter().for_each(|then| then());
             st = self.state.lock();
             st.done = st.begun;
             drop(st);

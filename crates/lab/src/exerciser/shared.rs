@@ -117,34 +117,48 @@ pub(crate) fn counter(context: &mut Context) -> Tried {
     // All processes of a run must use the same kind of lock; the seed says which of three.
     let kind = context.task.seed % 3;
     let (by_range, posix) = (kind != 0, kind == 1);
+    let range = |kind| {
+        let locked = sys::range_wait(file.as_fd(), posix, kind, 0, 8);
+        locked.map_err(|e| Fault(format!("lock: errno {e}")))
+    };
+    let lock = |kind, whole| match by_range {
+        true => range(kind),
+        false => flock(&file, whole).during("flock"),
+    };
     while context.tick() {
-        let range = |kind| {
-            let locked = sys::range_wait(file.as_fd(), posix, kind, 0, 8);
-            locked.map_err(|e| Fault(format!("lock: errno {e}")))
-        };
-        match by_range {
-            true => range(libc::F_WRLCK)?,
-            false => flock(&file, FlockOperation::LockExclusive).during("flock")?,
+        let writes = context.rng.random_ratio(3, 4);
+        match writes {
+            true => lock(libc::F_WRLCK, FlockOperation::LockExclusive)?,
+            false => lock(libc::F_RDLCK, FlockOperation::LockShared)?,
         }
-        let mut bytes = [0; 8];
-        let mut mapped = [0; 8];
-        file.read_exact_at(&mut bytes, 0).during("read of the counter")?;
-        map.read(0, &mut mapped);
-        if bytes != mapped {
-            return Err(Fault(format!("counter: read {bytes:?}, mapped {mapped:?}")));
+        let seen = seen_both_ways(&file, &map)?;
+        if writes {
+            let next = (seen + 1).to_le_bytes();
+            match context.rng.random() {
+                true => map.write(0, &next),
+                false => file.write_all_at(&next, 0).during("write of the counter")?,
+            }
+            context.add("counter", 1);
+            // Others may read it now.
+            if context.rng.random() {
+                lock(libc::F_RDLCK, FlockOperation::LockShared)?;
+                seen_both_ways(&file, &map)?;
+            }
         }
-        let next = (u64::from_le_bytes(bytes) + 1).to_le_bytes();
-        match context.rng.random() {
-            true => map.write(0, &next),
-            false => file.write_all_at(&next, 0).during("write of the counter")?,
-        }
-        match by_range {
-            true => range(libc::F_UNLCK)?,
-            false => flock(&file, FlockOperation::Unlock).during("unlock")?,
-        }
-        context.add("counter", 1);
+        lock(libc::F_UNLCK, FlockOperation::Unlock)?;
     }
     Ok(())
+}
+
+/// The counter, which under a lock is the same in the file and in its mapping.
+fn seen_both_ways(file: &File, map: &Mapping) -> Result<u64, Fault> {
+    let (mut bytes, mut mapped) = ([0; 8], [0; 8]);
+    file.read_exact_at(&mut bytes, 0).during("read of the counter")?;
+    map.read(0, &mut mapped);
+    match bytes == mapped {
+        true => Ok(u64::from_le_bytes(bytes)),
+        false => Err(Fault(format!("counter: read {bytes:?}, mapped {mapped:?}"))),
+    }
 }
 
 pub(crate) fn strided(context: &mut Context) -> Tried {
