@@ -177,6 +177,16 @@ impl Client {
         stats
     }
 
+    /// Whether the MDT can be reached, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.core().mdt.session.is_connected()
+    }
+
+    /// Whether the servers have all that was done here, on their disks, as far as is known.
+    pub fn is_stored(&self) -> bool {
+        self.core().registry.unclean().is_empty() && self.core().mdt_has_all()
+    }
+
     /// Whether it reads ahead of readers: what targets in other processes hold.
     pub fn reads_ahead(&self) -> bool {
         let core = self.core();

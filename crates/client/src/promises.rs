@@ -156,6 +156,12 @@ impl Promises {
         }
     }
 
+    /// Whether all that the MDT has answered so far is known to be durable there.
+    pub(crate) fn all_durable(&self) -> bool {
+        let answered = self.answered.lock();
+        answered.transno <= answered.committed
+    }
+
     /// How often operations were lost.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(SeqCst)
@@ -225,6 +231,22 @@ mod tests {
         assert_eq!(p.check(Fid::ROOT, &after), Ok(()), "opened later: nothing of it was lost");
         assert_eq!(p.check_fid(Fid::ROOT), Err(Errno::EIO));
         assert_eq!(p.check_fid(Fid::ROOT), Ok(()));
+    }
+
+    #[test]
+    fn what_is_answered_is_durable_when_the_same_boot_says_so() {
+        let p = Promises::default();
+        p.begin(1);
+        assert!(p.all_durable(), "nothing was changed");
+        p.answered(1, 7, 6, &[]);
+        assert!(!p.all_durable());
+        p.answered(1, 0, 7, &[]);
+        assert!(p.all_durable());
+        p.answered(1, 9, 7, &[]);
+        p.restarted(2, 9);
+        assert!(p.all_durable(), "the next boot began with it");
+        p.answered(2, 11, 9, &[]);
+        assert!(!p.all_durable());
     }
 
     #[test]

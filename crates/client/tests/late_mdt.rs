@@ -187,6 +187,26 @@ fn who_leaves_does_not_wait_for_ever() {
     assert_eq!(client.shutdown(), Err(Errno::EIO));
 }
 
+/// So do an unmount, and sync(2) of the whole machine, of what an MDT that is lost has on its disk.
+#[test]
+fn who_has_nothing_to_sync_does_not_wait_for_a_lost_mdt() {
+    let mut world = World::new(1);
+    let client = world.client_with(options());
+    let at = dir(&client, "d");
+    put(&client, at, "f").release();
+    client.sync_all().unwrap();
+    world.stop_mdt();
+    until(|| client.sync_all().is_ok());
+    put(&client, at, "g").release();
+    assert_eq!(client.sync_all(), Err(Errno::EIO), "that is not there");
+    world.start_mdt();
+    until(|| client.sync_all().is_ok());
+    assert!(holds(&world.client(), at, "g"));
+    world.stop_mdt();
+    until(|| client.sync_all().is_ok());
+    assert_eq!(client.shutdown(), Ok(()));
+}
+
 /// What was opened for somebody who had been told that it failed is closed.
 #[test]
 fn what_is_opened_too_late_is_closed() {

@@ -57,7 +57,7 @@ pub use fs::Filesystem;
 pub use interrupt::INTERRUPTED_MAX;
 pub use mount::{
     Atime, Mount, MountEntry, MountError, MountOptions, MountState, Mounted, PROBE_TIMEOUT, abort,
-    detach_dead, inspect, mount_table, unmount,
+    detach_dead, inspect, mount_table, mounted, unmount,
 };
 pub use notify::Notifier;
 pub use reply::{Body, Data, Reply, Xattr};

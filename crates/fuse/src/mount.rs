@@ -15,7 +15,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use table::{MountEntry, MountState, PROBE_TIMEOUT, abort, detach_dead, inspect, mount_table};
+pub use table::{
+    MountEntry, MountState, PROBE_TIMEOUT, abort, detach_dead, inspect, mount_table, mounted,
+};
 
 /// How access times are kept, as far as the kernel tells the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

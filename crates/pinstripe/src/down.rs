@@ -8,9 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fuse::{MountError, MountState};
+use fuse::{MountEntry, MountError, MountState};
+use net::Endpoint;
 
 use crate::cli::{Common, DownArgs};
+use crate::control;
 use crate::failure::{Doing, Failure, Outcome};
 use crate::later;
 use crate::locked;
@@ -20,6 +22,8 @@ use crate::record::{Record, take_loss};
 
 /// Time a process has to flush and end.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time to reach a process, and for its answer about its servers.
+const ANSWERS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// With --force: time before it is told not to wait for files in use.
 const ASKED_TWICE: Duration = Duration::from_secs(1);
 /// With --force: time before it is ended.
@@ -40,7 +44,9 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
          `pinstripe down --force {shown}` does not wait"
     );
     let _waiting = (!args.force).then(|| later::say(waits)).transpose()?;
-    let unmounted = match unmount(&mountpoint, args.force)? {
+    // Who forces an end asks for nothing.
+    let served = record.as_ref().filter(|_| process.is_some() && !args.force).and_then(Served::ask);
+    let unmounted = match unmount(&mountpoint, args.force, served)? {
         // Where the kernel's control files are not mounted its connection ends with the mount, unless that is busy.
         Unmounted::Nothing if ended => Unmounted::Dead,
         unmounted => unmounted,
@@ -110,9 +116,42 @@ enum Unmounted {
     Served,
 }
 
+/// What the process behind a mount says of its metadata target.
+#[derive(Clone, Copy)]
+struct Served {
+    /// It is there.
+    connected: bool,
+    /// The servers have all that was written.
+    stored: bool,
+}
+
+impl Served {
+    /// None: there is no answer.
+    fn ask(record: &Record) -> Option<Served> {
+        let socket = Endpoint::Unix(record.socket.clone());
+        let session = control::open_within(&socket, None, ANSWERS).ok()?;
+        let status = control::ask_status(&session);
+        session.close();
+        let mount = &status.ok()?["mount"];
+        let is = |what: &str| mount[what].as_bool();
+        Some(Served { connected: is("connected")?, stored: is("stored")? })
+    }
+}
+
+/// What lies on a mount point. Who looks there waits for servers that are lost, and the mount is in use till then: what
+/// lacks nothing is not looked at.
+fn inspect(mountpoint: &Path, served: Option<Served>) -> std::io::Result<MountState> {
+    if served.is_some_and(|served| !served.connected && served.stored)
+        && let Some(entry) = fuse::mounted(mountpoint)?.filter(MountEntry::is_fuse)
+    {
+        return Ok(MountState::Alive(entry));
+    }
+    fuse::inspect(mountpoint)
+}
+
 /// Takes our mount away, if there is one.
-fn unmount(mountpoint: &Path, force: bool) -> Outcome<Unmounted> {
-    let state = fuse::inspect(mountpoint);
+fn unmount(mountpoint: &Path, force: bool, served: Option<Served>) -> Outcome<Unmounted> {
+    let state = inspect(mountpoint, served);
     let state = state.doing(|| format!("cannot inspect {}", mountpoint.display()))?;
     let (entry, lazy, was) = match state {
         MountState::None | MountState::Other(_) => return Ok(Unmounted::Nothing),
@@ -120,10 +159,14 @@ fn unmount(mountpoint: &Path, force: bool) -> Outcome<Unmounted> {
         MountState::Alive(entry) => (entry, force, Unmounted::Served),
         MountState::Unresponsive(entry) if force => (entry, true, Unmounted::Served),
         MountState::Unresponsive(_) => {
-            let text = format!(
-                "the process behind {} does not answer; --force ends it",
-                mountpoint.display()
-            );
+            let shown = mountpoint.display();
+            let text = match served {
+                Some(Served { connected: false, .. }) => format!(
+                    "the metadata target of {shown} cannot be reached, and may lack some of what was done there; \
+                     start it again, or give that up with --force"
+                ),
+                _ => format!("the process behind {shown} does not answer; --force ends it"),
+            };
             return Err(Failure::run(text));
         }
     };

@@ -58,6 +58,10 @@ impl Inside for Resident {
             "memory_kb": crate::host::memory_kb(),
             "address": self.address.get(),
         });
+        if let Some(client) = self.client.get() {
+            let (connected, stored) = (client.is_connected(), client.is_stored());
+            state["mount"] = json!({ "connected": connected, "stored": stored });
+        }
         let node = self.node.as_ref().map(|n| n.status());
         if let (Some(state), Some(Value::Object(node))) = (state.as_object_mut(), node) {
             state.extend(node);

@@ -92,6 +92,9 @@ fn run(cx: &Cx) -> Result<()> {
     });
     cx.case("an MDT that comes late is told all that was done", || late_mdt::killed(cx));
     cx.case("who unmounts without an MDT is told what is lost", || late_mdt::unmounted(cx));
+    cx.case("who unmounts without an MDT that has all does not wait", || {
+        late_mdt::unmounted_idle(cx)
+    });
     cx.case("an MDT that hangs for long is told all that was done", || {
         late_mdt::stopped(&mut cluster)
     });

@@ -62,6 +62,22 @@ pub fn unmounted(cx: &Cx) -> Result<()> {
     cluster.stop_and_check()
 }
 
+/// It is not there when a mount ends of which it has all: nothing is waited for.
+pub fn unmounted_idle(cx: &Cx) -> Result<()> {
+    let mut cluster = Cluster::new(cx, "idle", Transport::Tcp, 1)?;
+    let mdt = cluster.find("mdt0")?;
+    let mnt = cluster.mount("idle")?;
+    std::fs::write(mnt.join("stored"), "stored")?;
+    Cmd::new("sync").arg("-f").arg(&mnt).ok()?;
+    cluster.kill(mdt);
+    cx.pinstripe().arg("down").arg(&mnt).ok()?;
+    cluster.start(mdt)?;
+    let mnt = cluster.mount("idle")?;
+    same("what was synced", &std::fs::read(mnt.join("stored"))?, b"stored")?;
+    cluster.unmount(&mnt)?;
+    cluster.stop_and_check()
+}
+
 /// Its process is stopped, and goes on; another mount asks meanwhile for what was done.
 pub fn stopped(cluster: &mut Cluster) -> Result<()> {
     let works = cluster.mount_with("works", &format!("request_timeout={REQUEST}"))?;

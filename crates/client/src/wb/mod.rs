@@ -118,6 +118,12 @@ struct Note {
 }
 
 impl Wb {
+    /// Whether the MDT was told, and has answered, all that was done here.
+    pub(crate) fn is_told(&self) -> bool {
+        let tree = self.tree.lock();
+        tree.log.is_empty() && tree.in_flight.is_none()
+    }
+
     /// Nothing known; of so many inodes at most. Requests wait for so long.
     pub(crate) fn new(trust: Trust, dom_limit: u64, inodes: usize, patience: Duration) -> Wb {
         let tree = Tree {

@@ -76,9 +76,14 @@ pub(super) fn top(mountpoint: &Path) -> io::Result<Option<MountEntry>> {
     Ok(mount_table()?.into_iter().rfind(|entry| entry.mountpoint == mountpoint))
 }
 
+/// The uppermost mount on `path`. Asks nobody behind it.
+pub fn mounted(path: &Path) -> io::Result<Option<MountEntry>> {
+    top(&absolute(path)?)
+}
+
 /// Tells what is mounted on `path`, and whether it is alive.
 pub fn inspect(path: &Path) -> io::Result<MountState> {
-    let Some(entry) = top(&absolute(path)?)? else { return Ok(MountState::None) };
+    let Some(entry) = mounted(path)? else { return Ok(MountState::None) };
     if !entry.is_fuse() {
         return Ok(MountState::Other(entry));
     }
