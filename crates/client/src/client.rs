@@ -366,6 +366,8 @@ impl Threads {
             let _ = hooks.links.send(Link::Stop);
             hooks.awaited.end();
         }
+        // Who asks it where a lost target has gone does not wait for an answer.
+        core.links.close();
         for thread in self.running.drain(..) {
             // A client dropped by one of its own threads cannot wait for it.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
