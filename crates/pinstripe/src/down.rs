@@ -45,8 +45,8 @@ pub fn run(args: &DownArgs, common: &Common) -> Outcome<()> {
     );
     let _waiting = (!args.force).then(|| later::say(waits)).transpose()?;
     // Who forces an end asks for nothing.
-    let served = record.as_ref().filter(|_| process.is_some() && !args.force).and_then(Served::ask);
-    let unmounted = match unmount(&mountpoint, args.force, served)? {
+    let target = record.as_ref().filter(|_| process.is_some() && !args.force).and_then(Target::ask);
+    let unmounted = match unmount(&mountpoint, args.force, target)? {
         // Where the kernel's control files are not mounted its connection ends with the mount, unless that is busy.
         Unmounted::Nothing if ended => Unmounted::Dead,
         unmounted => unmounted,
@@ -118,30 +118,30 @@ enum Unmounted {
 
 /// What the process behind a mount says of its metadata target.
 #[derive(Clone, Copy)]
-struct Served {
+struct Target {
     /// It is there.
     connected: bool,
     /// The servers have all that was written.
     stored: bool,
 }
 
-impl Served {
+impl Target {
     /// None: there is no answer.
-    fn ask(record: &Record) -> Option<Served> {
+    fn ask(record: &Record) -> Option<Target> {
         let socket = Endpoint::Unix(record.socket.clone());
         let session = control::open_within(&socket, None, ANSWERS).ok()?;
         let status = control::ask_status(&session);
         session.close();
         let mount = &status.ok()?["mount"];
         let is = |what: &str| mount[what].as_bool();
-        Some(Served { connected: is("connected")?, stored: is("stored")? })
+        Some(Target { connected: is("connected")?, stored: is("stored")? })
     }
 }
 
 /// What lies on a mount point. Who looks there waits for servers that are lost, and the mount is in use till then: what
 /// lacks nothing is not looked at.
-fn inspect(mountpoint: &Path, served: Option<Served>) -> std::io::Result<MountState> {
-    if served.is_some_and(|served| !served.connected && served.stored)
+fn inspect(mountpoint: &Path, target: Option<Target>) -> std::io::Result<MountState> {
+    if target.is_some_and(|target| !target.connected && target.stored)
         && let Some(entry) = fuse::mounted(mountpoint)?.filter(MountEntry::is_fuse)
     {
         return Ok(MountState::Alive(entry));
@@ -150,8 +150,8 @@ fn inspect(mountpoint: &Path, served: Option<Served>) -> std::io::Result<MountSt
 }
 
 /// Takes our mount away, if there is one.
-fn unmount(mountpoint: &Path, force: bool, served: Option<Served>) -> Outcome<Unmounted> {
-    let state = inspect(mountpoint, served);
+fn unmount(mountpoint: &Path, force: bool, target: Option<Target>) -> Outcome<Unmounted> {
+    let state = inspect(mountpoint, target);
     let state = state.doing(|| format!("cannot inspect {}", mountpoint.display()))?;
     let (entry, lazy, was) = match state {
         MountState::None | MountState::Other(_) => return Ok(Unmounted::Nothing),
@@ -160,8 +160,8 @@ fn unmount(mountpoint: &Path, force: bool, served: Option<Served>) -> Outcome<Un
         MountState::Unresponsive(entry) if force => (entry, true, Unmounted::Served),
         MountState::Unresponsive(_) => {
             let shown = mountpoint.display();
-            let text = match served {
-                Some(Served { connected: false, .. }) => format!(
+            let text = match target {
+                Some(Target { connected: false, .. }) => format!(
                     "the metadata target of {shown} cannot be reached, and may lack some of what was done there; \
                      start it again, or give that up with --force"
                 ),
