@@ -187,7 +187,8 @@ fn who_leaves_does_not_wait_for_ever() {
     assert_eq!(client.shutdown(), Err(Errno::EIO));
 }
 
-/// So do an unmount, and sync(2) of the whole machine, of what an MDT that is lost has on its disk.
+/// An unmount, or sync(2) of the whole machine, asks nothing of an MDT that is lost where all is on its disk. What is not is
+/// never said to be.
 #[test]
 fn who_has_nothing_to_sync_does_not_wait_for_a_lost_mdt() {
     let mut world = World::new(1);
