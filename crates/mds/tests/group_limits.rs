@@ -116,8 +116,8 @@ fn garbage(disk: &MemoryDisk, files: usize) {
         let layout = Layout { generation: 1, stripe_size: 65536, osts: vec![0] };
         let value = record::encode(&Garbage { layout });
         let put = |f: &Fid| Write::Put(keys::garbage(*f, 1), value.clone());
-        let commit =
-            Commit { prev_last: last, last: last + 1, writes: part.iter().map(put).collect() };
+        let writes: Vec<_> = part.iter().map(put).collect();
+        let commit = Commit { prev_last: last, last: last + 1, writes: writes.into() };
         let (tx, rx) = mpsc::channel();
         store.submit(commit, Box::new(move |r| tx.send(r).unwrap()));
         rx.recv().unwrap().unwrap();

@@ -54,8 +54,8 @@ fn run(
     let mut pending = 0;
     let end = last + records;
     while last < end {
-        let writes = (last..last + size).map(record).collect();
-        let commit = Commit { prev_last: last, last: last + size, writes };
+        let writes: Vec<_> = (last..last + size).map(record).collect();
+        let commit = Commit { prev_last: last, last: last + size, writes: writes.into() };
         last += size;
         if pending == in_flight {
             wait()?;

@@ -31,7 +31,7 @@ pub(crate) enum Refusal {
 /// What the commit thread needs from an engine.
 pub(crate) trait Backend: Send + 'static {
     /// Writes one commit and its record atomically, not yet durably.
-    fn apply(&mut self, record: &CommitRecord, writes: Vec<Write>) -> Result<(), Refusal>;
+    fn apply(&mut self, record: &CommitRecord, writes: &[Write]) -> Result<(), Refusal>;
     /// Makes everything applied so far durable; `newest` is its last record.
     fn sync(&mut self, newest: &CommitRecord) -> Result<(), StoreError>;
     /// Called when no work came for a while, and before the thread ends.
@@ -229,7 +229,7 @@ impl<B: Backend> Worker<B> {
             return Err(e.clone());
         }
         let record = self.head.commit(&commit)?;
-        match self.backend.apply(&record, commit.writes) {
+        match self.backend.apply(&record, &commit.writes) {
             Ok(()) => {
                 self.head = record;
                 Ok(())

@@ -234,15 +234,15 @@ struct MemoryBackend {
 }
 
 impl Backend for MemoryBackend {
-    fn apply(&mut self, record: &CommitRecord, writes: Vec<Write>) -> Result<(), Refusal> {
+    fn apply(&mut self, record: &CommitRecord, writes: &[Write]) -> Result<(), Refusal> {
         let mut state = self.disk.shared.state.lock();
         fence(&state, self.boot, self.epoch).map_err(Refusal::Fatal)?;
-        check_space(&state, &writes).map_err(Refusal::Clean)?;
+        check_space(&state, writes).map_err(Refusal::Clean)?;
         let writes: Vec<_> = writes
-            .into_iter()
+            .iter()
             .map(|w| match w {
-                Write::Put(k, v) => (k, Some(Value::from(v))),
-                Write::Del(k) => (k, None),
+                Write::Put(k, v) => (k.clone(), Some(Value::copy_from_slice(v))),
+                Write::Del(k) => (k.clone(), None),
             })
             .collect();
         state.live.apply(record, &writes);

@@ -2,6 +2,8 @@
 //!
 //! Never: holds engine detail; what differs between engines belongs to the engine's own options.
 
+use std::sync::Arc;
+
 use crate::StoreError;
 
 /// A key. Ordered bytewise. At most [`MAX_KEY_BYTES`].
@@ -50,12 +52,12 @@ impl Write {
 ///
 /// `prev_last` must be the `last` of the previous commit (else `Gap`); `last == prev_last` is a
 /// commit of housekeeping that no transaction number stands for. When a key is written twice the
-/// later write counts.
+/// later write counts. The writes are shared: whoever hands them over may keep them for another try.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     pub prev_last: u64,
     pub last: u64,
-    pub writes: Vec<Write>,
+    pub writes: Arc<Vec<Write>>,
 }
 
 /// Called once with the outcome of a commit.

@@ -6,7 +6,7 @@ use common::{BOUND, Engine, Fjall, Memory, commit, del, put, submit};
 use pinstripe_store::{
     Commit, MAX_COMMIT_BYTES, MAX_COMMIT_OPS, MAX_KEY_BYTES, MAX_QUEUED_COMMITS, StoreError,
 };
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::ThreadId;
 
 macro_rules! on_both {
@@ -212,7 +212,7 @@ fn many_commits_are_done_in_order<E: Engine>() {
         let commit = Commit {
             prev_last: n,
             last: n + 1,
-            writes: vec![put(format!("{n:04}"), "v"), put("newest", n.to_be_bytes())],
+            writes: vec![put(format!("{n:04}"), "v"), put("newest", n.to_be_bytes())].into(),
         };
         let tx = tx.clone();
         store.submit(
@@ -236,7 +236,7 @@ fn done_runs_on_one_thread_that_is_not_the_callers<E: Engine>() {
     let (tx, rx) = mpsc::channel::<ThreadId>();
     for n in 0..3 {
         let tx = tx.clone();
-        let commit = Commit { prev_last: n, last: n + 1, writes: vec![] };
+        let commit = Commit { prev_last: n, last: n + 1, writes: Arc::default() };
         let done = Box::new(move |_| tx.send(std::thread::current().id()).unwrap());
         store.submit(commit, done);
     }

@@ -47,7 +47,7 @@ fn child_that_commits_until_killed() {
     let (tx, rx) = mpsc::channel();
     let mut out = std::io::stdout();
     for n in store.info().last.. {
-        let commit = Commit { prev_last: n, last: n + 1, writes: writes_of(n + 1) };
+        let commit = Commit { prev_last: n, last: n + 1, writes: writes_of(n + 1).into() };
         let tx = tx.clone();
         store.submit(commit, Box::new(move |outcome| tx.send((n + 1, outcome)).unwrap()));
         if n >= store.info().last + 8 {

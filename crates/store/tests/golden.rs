@@ -45,7 +45,8 @@ fn chain() -> [CommitRecord; 3] {
             writes: vec![
                 Write::Put(b"key".to_vec(), b"value".to_vec()),
                 Write::Del(b"gone".to_vec()),
-            ],
+            ]
+            .into(),
         })
         .unwrap();
     [format, acquire, commit]

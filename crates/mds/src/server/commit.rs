@@ -6,6 +6,7 @@
 //! that follow it. Limits (invariant 8): [`MAX_DIRTY_RECORDS`] and [`MAX_DIRTY_BYTES`] hold
 //! requests back while the store is behind. Never does: I/O, waiting.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use proto::Errno;
@@ -44,7 +45,7 @@ pub struct Group {
     /// Transaction numbers: those before, and its last.
     pub transnos: (u64, u64),
     /// Its writes.
-    pub writes: Vec<Write>,
+    pub writes: Arc<Vec<Write>>,
 }
 
 /// A group the store has.
@@ -131,7 +132,7 @@ impl State {
         }
         let transnos = (self.cut_upto, self.transno);
         self.cut_upto = self.transno;
-        let group = Group { number, transnos, writes };
+        let group = Group { number, transnos, writes: writes.into() };
         self.pace.waits(Of::Commit, Instant::now());
         self.flights.push_back(Flight { group: group.clone(), refused: false });
         self.out.groups.push(group);

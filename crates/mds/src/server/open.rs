@@ -54,7 +54,7 @@ pub fn store(dir: &Path) -> Result<Arc<dyn Store>, MdtError> {
 
 fn commit(store: &Arc<dyn Store>, last: u64, writes: Vec<Write>) -> Result<(), StoreError> {
     let (tx, rx) = mpsc::channel();
-    let c = Commit { prev_last: last, last, writes };
+    let c = Commit { prev_last: last, last, writes: writes.into() };
     store.submit(c, Box::new(move |r| drop(tx.send(r))));
     rx.recv().unwrap_or(Err(StoreError::Closed))
 }

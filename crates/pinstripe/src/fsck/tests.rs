@@ -105,7 +105,7 @@ impl Image {
         let store = fjall_engine::acquire(&path, "test", 0, &FjallOptions::default()).unwrap();
         let last = store.info().last;
         let (tell, told) = std::sync::mpsc::channel();
-        let commit = Commit { prev_last: last, last, writes };
+        let commit = Commit { prev_last: last, last, writes: writes.into() };
         store.submit(commit, Box::new(move |r| tell.send(r).unwrap()));
         told.recv().unwrap().unwrap();
         store.close().unwrap();

@@ -35,8 +35,8 @@ impl FjallBackend {
 }
 
 impl Backend for FjallBackend {
-    fn apply(&mut self, record: &CommitRecord, writes: Vec<Write>) -> Result<(), Refusal> {
-        space::check(&self.handle, &self.room, self.reserve, &writes).map_err(|e| match e {
+    fn apply(&mut self, record: &CommitRecord, writes: &[Write]) -> Result<(), Refusal> {
+        space::check(&self.handle, &self.room, self.reserve, writes).map_err(|e| match e {
             StoreError::Uncertain(_) => Refusal::Fatal(e),
             e => Refusal::Clean(e),
         })?;

@@ -283,14 +283,11 @@ impl Handle {
     }
 
     /// Puts one commit and its record in a batch and writes it, not yet durably.
-    pub(super) fn write(
-        &self,
-        record: &CommitRecord,
-        mut writes: Vec<Write>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn write(&self, record: &CommitRecord, writes: &[Write]) -> Result<(), StoreError> {
         self.wait_for_flushes()?;
         self.commits.fetch_add(1, Relaxed);
         // Writes of one batch share a sequence number, so each key may occur only once: the last counts.
+        let mut writes: Vec<&Write> = writes.iter().collect();
         writes.sort_by(|a, b| a.key().cmp(b.key()));
         let mut batch = self.db.batch().durability(None);
         let mut key = Vec::with_capacity(256);
@@ -303,7 +300,9 @@ impl Handle {
             key.push(DATA);
             key.extend_from_slice(write.key());
             match write {
-                Write::Put(_, value) => batch.insert(&self.keyspace, key.as_slice(), value),
+                Write::Put(_, value) => {
+                    batch.insert(&self.keyspace, key.as_slice(), value.as_slice())
+                }
                 Write::Del(_) => batch.remove(&self.keyspace, key.as_slice()),
             }
         }

@@ -158,7 +158,7 @@ pub fn acquire(
         return Err(StoreError::RolledBack { known: known_committed, found: opened.newest.last });
     }
     let head = opened.newest.acquire();
-    opened.handle.write(&head, Vec::new())?;
+    opened.handle.write(&head, &[])?;
     opened.handle.sync()?;
     // Both slots: after an accepted loss the older one would claim more than there is.
     for _slot in committed::SLOT_AT {

@@ -79,7 +79,7 @@ pub fn submit(
     writes: Vec<Write>,
 ) -> mpsc::Receiver<Result<(), StoreError>> {
     let (tx, rx) = mpsc::channel();
-    let commit = Commit { prev_last, last, writes };
+    let commit = Commit { prev_last, last, writes: writes.into() };
     store.submit(commit, Box::new(move |outcome| drop(tx.send(outcome))));
     rx
 }
