@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::Fid;
+use proto::{Enc, Fid};
 use store::Write;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use crate::hot::Hot;
+use crate::hot::{self, Hot};
 use crate::keys;
 use crate::record::{self, Dent, Inode};
 
@@ -353,6 +353,15 @@ impl Cache {
         }
     }
 
+    /// Adds a record that will be changed again to the group that is about to be cut; `write` encodes it.
+    pub fn put_hot(&mut self, key: [u8; hot::KEY], write: impl FnOnce(&mut Enc)) {
+        // What was to become of it before counts no more.
+        if !self.raw.is_empty() {
+            self.raw.remove(&key[..]);
+        }
+        self.hot.gather(key, write);
+    }
+
     /// Bytes of the records that wait for the next group, about.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes
@@ -378,19 +387,21 @@ impl Cache {
             writes.push(Write::Put(keys::single(keys::COUNT), value));
         }
         for fid in self.dirty_inodes.drain() {
-            if let Some(slot) = self.inodes[segment(fid)].get_mut(&fid) {
-                let value = slot.value.as_ref().map(|i| record::encode(&**i));
-                if value.is_none() {
-                    self.tombs.push_back((self.group, Tomb::Inode(fid)));
-                }
-                let key = keys::of(keys::INODE, fid);
+            let Some(slot) = self.inodes[segment(fid)].get_mut(&fid) else { continue };
+            let key = keys::hot(keys::INODE, fid.key());
+            match &slot.value {
                 // A directory that was there before changes with each name in it.
-                let hot = slot.stored && slot.value.as_ref().is_some_and(|i| i.is_dir());
-                if slot.stored && (hot || value.is_none()) {
-                    slot.stored = value.is_some();
-                    writes.extend(self.hot.take(key, value, hot));
-                } else {
-                    emit(&mut writes, key, value, &mut slot.stored);
+                Some(i) if slot.stored && i.is_dir() => {
+                    self.hot.gather(key, |e| record::encode_into(e, &**i));
+                }
+                Some(i) => {
+                    emit(&mut writes, key.to_vec(), Some(record::encode(&**i)), &mut slot.stored);
+                }
+                None => {
+                    self.tombs.push_back((self.group, Tomb::Inode(fid)));
+                    if std::mem::take(&mut slot.stored) {
+                        writes.extend(self.hot.take(key.to_vec(), None, false));
+                    }
                 }
             }
         }

@@ -52,7 +52,7 @@ proto::wire_struct! {
 /// Bytes of a log in front of its list: version, sequence, count.
 const HEAD: usize = 1 + 8 + 4;
 /// All hot keys are so long: one byte, and a FID or a client.
-const KEY: usize = 17;
+pub const KEY: usize = 17;
 
 /// A log that stands in the store.
 struct Kept {
@@ -79,22 +79,33 @@ pub struct Hot {
     gathered: Gathered,
 }
 
-/// The log of the group that is being cut, without its head.
+/// The log of the group that is being cut.
 #[derive(Default)]
 struct Gathered {
+    /// With room for its head, which is known when it ends; empty: nothing is in it.
     list: Vec<u8>,
+    /// Bytes it may come to: what the last one had.
+    expected: usize,
     /// Where the value of each key is in it.
     keys: Vec<([u8; KEY], Option<Range<usize>>)>,
 }
 
 impl Gathered {
-    fn add(&mut self, key: [u8; KEY], value: Option<&[u8]>) {
+    fn add(&mut self, key: [u8; KEY], value: Option<impl FnOnce(&mut Enc)>) {
         let mut e = Enc(std::mem::take(&mut self.list));
+        if e.0.is_empty() {
+            e.0.reserve(self.expected);
+            e.0.resize(HEAD, 0);
+        }
         e.put(&(KEY as u32)).raw(&key);
         e.put(&u8::from(value.is_some()));
-        let at = value.map(|v| {
-            e.put(&(v.len() as u32)).raw(v);
-            e.0.len() - v.len()..e.0.len()
+        let at = value.map(|write| {
+            e.put(&0u32);
+            let begin = e.0.len();
+            write(&mut e);
+            let len = (e.0.len() - begin) as u32;
+            e.0[begin - 4..begin].copy_from_slice(&len.to_le_bytes());
+            begin..e.0.len()
         });
         self.keys.push((key, at));
         self.list = e.0;
@@ -108,13 +119,24 @@ impl Hot {
         if let Ok(short) = <[u8; KEY]>::try_from(&key[..])
             && (likely && value.is_some() || self.values.contains_key(&short))
         {
-            self.gathered.add(short, value.as_deref());
+            let write = |v| {
+                move |e: &mut Enc| {
+                    e.raw(v);
+                }
+            };
+            self.gathered.add(short, value.as_deref().map(write));
             return None;
         }
         Some(match value {
             Some(value) => Write::Put(key, value),
             None => Write::Del(key),
         })
+    }
+
+    /// Takes the new value of a record that will be changed again into the group that is being cut; `write`
+    /// puts it where it will stand.
+    pub fn gather(&mut self, key: [u8; KEY], write: impl FnOnce(&mut Enc)) {
+        self.gathered.add(key, Some(write));
     }
 
     /// The newest value of a key, if the store may not have it; `Some(None)`: it is removed.
@@ -130,15 +152,16 @@ impl Hot {
     /// Ends a group: its log, and what is left of logs that end with it. With `all` none is kept, but for
     /// those that are too much for one group.
     pub fn cut(&mut self, group: u64, writes: &mut Vec<Write>, all: bool) {
-        let Gathered { list, keys } = std::mem::take(&mut self.gathered);
+        let Gathered { mut list, keys, .. } = std::mem::take(&mut self.gathered);
+        self.gathered.expected = list.len();
         if !keys.is_empty() {
-            let mut e = Enc(Vec::with_capacity(HEAD + list.len()));
-            e.put(&record::VERSION).put(&(self.sequence + 1)).put(&(keys.len() as u32)).raw(&list);
-            let log = Bytes::copy_from_slice(&e.0);
-            let value = |at: Range<usize>| log.slice(HEAD + at.start..HEAD + at.end);
-            let keys = keys.into_iter().map(|(key, at)| (key, at.map(value)));
-            self.add(self.sequence + 1, e.0.len(), keys);
-            writes.push(Write::Put(keys::log(self.sequence % LOGS), e.0));
+            let mut head = Enc(Vec::with_capacity(HEAD));
+            head.put(&record::VERSION).put(&(self.sequence + 1)).put(&(keys.len() as u32));
+            list[..HEAD].copy_from_slice(&head.0);
+            let log = Bytes::copy_from_slice(&list);
+            let keys = keys.into_iter().map(|(key, at)| (key, at.map(|at| log.slice(at))));
+            self.add(self.sequence + 1, list.len(), keys);
+            writes.push(Write::Put(keys::log(self.sequence % LOGS), list));
         }
         let (before, mut ended) = (writes.len(), 0);
         // The log that this one takes the place of.

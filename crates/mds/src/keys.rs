@@ -44,6 +44,13 @@ pub fn of(kind: u8, fid: Fid) -> Vec<u8> {
     k
 }
 
+/// The key of a record of this kind that may be hot: of a FID ([`Fid::key`]), or a client.
+pub fn hot(kind: u8, of: [u8; 16]) -> [u8; 17] {
+    let mut k = [kind; 17];
+    k[1..].copy_from_slice(&of);
+    k
+}
+
 /// The key of a directory entry.
 pub fn entry(dir: Fid, hash: u64, name: &[u8]) -> Vec<u8> {
     let mut k = Vec::with_capacity(25 + name.len());

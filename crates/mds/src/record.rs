@@ -119,6 +119,19 @@ pub fn encode<T: Wire>(v: &T) -> Vec<u8> {
     e.0
 }
 
+/// As [`encode`], behind what is there.
+pub fn encode_into<T: Wire>(e: &mut proto::Enc, v: &T) {
+    e.put(&VERSION).put(v);
+}
+
+/// As a record of [`Replies`] is encoded, without taking them.
+pub fn encode_replies<'a>(e: &mut proto::Enc, kept: impl ExactSizeIterator<Item = &'a Kept>) {
+    e.put(&VERSION).put(&(kept.len() as u32));
+    for k in kept {
+        e.put(k);
+    }
+}
+
 /// Reads a record.
 pub fn decode<T: Wire>(bytes: &[u8]) -> Result<T, DecodeError> {
     let mut d = proto::Dec::new(bytes);

@@ -262,3 +262,42 @@ fn damage_is_told_by_name() {
     newer_version[0] = 2;
     assert!(said(at(2, newer_version)).contains("record version"));
 }
+
+#[test]
+fn a_value_that_is_written_in_place_is_logged_as_one_that_is_handed_over() {
+    let answers = || {
+        let one = |xid| Answer { xid, transno: xid, current: None, body: vec![7; 90].into() };
+        (1..4).map(one).collect::<Vec<_>>()
+    };
+    let client = keys::hot(keys::REPLIES, [9; 16]);
+    let dir = keys::hot(keys::INODE, Fid::new(1, 5).key());
+    let cut = |mut hot: Hot| {
+        let mut writes = Vec::new();
+        hot.cut(1, &mut writes, false);
+        writes
+    };
+    let mut handed = Hot::default();
+    let replies = record::encode(&Replies { list: List(answers()) });
+    assert_eq!(handed.take(client.to_vec(), Some(replies), true), None);
+    assert_eq!(handed.take(dir.to_vec(), Some(inode(3)), true), None);
+    let mut placed = Hot::default();
+    placed.gather(client, |e| record::encode_replies(e, answers().iter()));
+    let value = record::decode::<Inode>(&inode(3)).unwrap();
+    placed.gather(dir, |e| record::encode_into(e, &value));
+    let writes = cut(placed);
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes, cut(handed));
+}
+
+#[test]
+fn who_came_back_is_not_forgotten_with_who_left_in_the_same_group() {
+    let mut cache = crate::cache::Cache::new(1 << 20);
+    let client = keys::hot(keys::REPLIES, [9; 16]);
+    cache.put_raw(client.to_vec(), None);
+    cache.put_hot(client, |e| {
+        e.raw(b"newest");
+    });
+    let (_, writes) = cache.cut(false);
+    assert_eq!(cache.hot().get(&client), Some(Some(&Bytes::from_static(b"newest"))));
+    assert!(writes.iter().all(|w| w.key() != client));
+}

@@ -17,7 +17,7 @@ use super::pace::Of;
 use super::state::State;
 use super::task::Task;
 use crate::keys;
-use crate::record::{self, Replies};
+use crate::record;
 
 /// Sequences reserved durably at a time.
 pub const SEQUENCES: u64 = 65_536;
@@ -120,9 +120,8 @@ impl State {
         for id in std::mem::take(&mut self.changed) {
             let Some(c) = self.clients.get_mut(&id) else { continue };
             c.changed = false;
-            let list = proto::wire::List(c.kept.iter().cloned().collect());
-            let value = record::encode(&Replies { list });
-            self.ns.cache.put_raw(keys::replies(&c.session.client()), Some(value));
+            let key = keys::hot(keys::REPLIES, c.id);
+            self.ns.cache.put_hot(key, |e| record::encode_replies(e, c.kept.iter()));
         }
         let (number, writes) = self.ns.cache.cut(settles);
         self.reckon(&writes);

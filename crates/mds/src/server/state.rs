@@ -36,6 +36,8 @@ pub const MAX_KEPT_BYTES: usize = 1 << 20;
 pub struct Client {
     /// Its session.
     pub session: SessionRef,
+    /// Which it is ([`SessionRef::client`]), where it is looked at with each of its changes.
+    pub id: [u8; 16],
     /// It only looks.
     pub observer: bool,
     /// Answers it may ask for again, by xid (invariant 4).
@@ -50,7 +52,8 @@ impl Client {
     /// A client with the answers an earlier boot gave it.
     pub fn new(session: SessionRef, observer: bool, kept: VecDeque<Kept>) -> Client {
         let kept_bytes = kept.iter().map(Kept::bytes).sum();
-        Client { session, observer, kept, kept_bytes, changed: false }
+        let id = session.client();
+        Client { session, id, observer, kept, kept_bytes, changed: false }
     }
 
     /// Keeps an answer in place of an earlier part of it; its bytes.
