@@ -400,7 +400,7 @@ impl Cache {
                 None => {
                     self.tombs.push_back((self.group, Tomb::Inode(fid)));
                     if std::mem::take(&mut slot.stored) {
-                        writes.extend(self.hot.take(key.to_vec(), None, false));
+                        writes.extend(self.hot.take(key.to_vec(), None));
                     }
                 }
             }
@@ -426,8 +426,7 @@ impl Cache {
             }
         }
         for (key, value) in self.raw.drain() {
-            let hot = key.first() == Some(&keys::REPLIES);
-            writes.extend(self.hot.take(key, value, hot));
+            writes.extend(self.hot.take(key, value));
         }
         self.hot.cut(self.group, &mut writes, settled);
         let group = self.group;

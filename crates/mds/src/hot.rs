@@ -113,11 +113,11 @@ impl Gathered {
 }
 
 impl Hot {
-    /// Takes a change of a record into the group that is being cut, if it is hot: `likely` says
-    /// that it will be changed again. The change comes back where it is to be written by itself.
-    pub fn take(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, likely: bool) -> Option<Write> {
+    /// Takes a change of a record into the group that is being cut, if a log holds that record. The change
+    /// comes back where it is to be written by itself.
+    pub fn take(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Option<Write> {
         if let Ok(short) = <[u8; KEY]>::try_from(&key[..])
-            && (likely && value.is_some() || self.values.contains_key(&short))
+            && self.values.contains_key(&short)
         {
             let write = |v| {
                 move |e: &mut Enc| {

@@ -38,10 +38,7 @@ pub fn first_sequence(index: u32) -> u64 {
 
 /// The key of a record that belongs to one inode.
 pub fn of(kind: u8, fid: Fid) -> Vec<u8> {
-    let mut k = Vec::with_capacity(17);
-    k.push(kind);
-    k.extend(fid.key());
-    k
+    hot(kind, fid.key()).to_vec()
 }
 
 /// The key of a record of this kind that may be hot: of a FID ([`Fid::key`]), or a client.
@@ -78,9 +75,7 @@ pub fn garbage(fid: Fid, generation: u32) -> Vec<u8> {
 
 /// The key of a client's replies.
 pub fn replies(client: &[u8; 16]) -> Vec<u8> {
-    let mut k = vec![REPLIES];
-    k.extend(client);
-    k
+    hot(REPLIES, *client).to_vec()
 }
 
 /// The key of a log of hot records.

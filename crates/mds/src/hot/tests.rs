@@ -47,6 +47,19 @@ fn inode(size: u64) -> Vec<u8> {
     })
 }
 
+/// As a group takes a change: `likely` says that the record will be changed again.
+fn take(hot: &mut Hot, key: Vec<u8>, value: Option<Vec<u8>>, likely: bool) -> Option<Write> {
+    match value {
+        Some(value) if likely => {
+            hot.gather(key.try_into().unwrap(), |e| {
+                e.raw(&value);
+            });
+            None
+        }
+        value => hot.take(key, value),
+    }
+}
+
 fn key(n: u8) -> Vec<u8> {
     keys::of(keys::INODE, Fid::new(1, n.into()))
 }
@@ -91,7 +104,7 @@ proptest! {
                     Some(v) => model.insert(key(k), v.clone().into()),
                     None => model.remove(&key(k)),
                 };
-                writes.extend(hot.take(key(k), value, what > 1));
+                writes.extend(take(&mut hot, key(k), value, what > 1));
             }
             hot.cut(group, &mut writes, false);
             flying.push_back((group, writes));
@@ -141,7 +154,7 @@ fn what_is_changed_again_and_again_is_one_record_of_each_group() {
     for group in 1..=10 * LOGS {
         let mut writes = Vec::new();
         for k in 0..100 {
-            writes.extend(hot.take(key(k), Some(inode(group)), true));
+            writes.extend(take(&mut hot, key(k), Some(inode(group)), true));
         }
         hot.cut(group, &mut writes, false);
         assert_eq!(writes.len(), 1, "group {group}");
@@ -155,10 +168,10 @@ fn what_is_changed_again_and_again_is_one_record_of_each_group() {
 #[test]
 fn what_is_cold_gets_a_record_of_its_own_and_is_forgotten_once_it_is_stored() {
     let (mut hot, mut held) = (Hot::default(), Held::default());
-    assert_eq!(hot.take(key(0), Some(inode(1)), true), None);
+    assert_eq!(take(&mut hot, key(0), Some(inode(1)), true), None);
     for group in 1..=LOGS + 1 {
         let mut writes = Vec::new();
-        writes.extend(hot.take(key(1), Some(inode(group)), true));
+        writes.extend(take(&mut hot, key(1), Some(inode(group)), true));
         hot.cut(group, &mut writes, false);
         assert_eq!(writes.len(), if group <= LOGS { 1 } else { 2 });
         assert!(hot.get(&key(0)).is_some());
@@ -179,7 +192,7 @@ fn logs_are_bounded_in_bytes() {
         let kept = Answer { xid: n, transno: n, current: None, body: body.clone() };
         let value = record::encode(&Replies { list: List(vec![kept]) });
         let mut writes = Vec::new();
-        writes.extend(hot.take(keys::replies(&[n as u8; 16]), Some(value), true));
+        writes.extend(take(&mut hot, keys::replies(&[n as u8; 16]), Some(value), true));
         hot.cut(n, &mut writes, false);
         apply(&mut held, writes);
         hot.stored(n);
@@ -208,7 +221,7 @@ fn no_more_of_what_is_cold_is_written_at_once_than_a_group_takes() {
     };
     for from in (0..20 * AT_ONCE).step_by(AT_ONCE as usize) {
         for n in from..from + AT_ONCE {
-            assert_eq!(hot.take(key(n), Some(inode(n.into())), true), None);
+            assert_eq!(take(&mut hot, key(n), Some(inode(n.into())), true), None);
         }
         cut(&mut hot, false);
     }
@@ -226,10 +239,10 @@ fn golden_bytes() {
     let (gone, there) = (b"r0123456789abcdef", b"iABCDEFGHIJKLMNOP");
     let mut hot = Hot { sequence: 256, ..Hot::default() };
     let mut writes = Vec::new();
-    hot.take(gone.to_vec(), Some(b"old".to_vec()), true);
+    take(&mut hot, gone.to_vec(), Some(b"old".to_vec()), true);
     hot.cut(1, &mut writes, false);
-    hot.take(gone.to_vec(), None, true);
-    hot.take(there.to_vec(), Some(b"v".to_vec()), true);
+    take(&mut hot, gone.to_vec(), None, true);
+    take(&mut hot, there.to_vec(), Some(b"v".to_vec()), true);
     hot.cut(2, &mut writes, false);
     let mut expect = b"\x01\x02\x01\0\0\0\0\0\0\x02\0\0\0".to_vec();
     expect.extend([&b"\x11\0\0\0r0123456789abcdef\0"[..], b"\x11\0\0\0iABCDEFGHIJKLMNOP"].concat());
@@ -278,8 +291,8 @@ fn a_value_that_is_written_in_place_is_logged_as_one_that_is_handed_over() {
     };
     let mut handed = Hot::default();
     let replies = record::encode(&Replies { list: List(answers()) });
-    assert_eq!(handed.take(client.to_vec(), Some(replies), true), None);
-    assert_eq!(handed.take(dir.to_vec(), Some(inode(3)), true), None);
+    assert_eq!(take(&mut handed, client.to_vec(), Some(replies), true), None);
+    assert_eq!(take(&mut handed, dir.to_vec(), Some(inode(3)), true), None);
     let mut placed = Hot::default();
     placed.gather(client, |e| record::encode_replies(e, answers().iter()));
     let value = record::decode::<Inode>(&inode(3)).unwrap();

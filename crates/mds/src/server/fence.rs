@@ -74,7 +74,7 @@ impl State {
         let Some(client) = self.clients.remove(&session) else { return };
         // A server that shuts down keeps what its clients may ask for when it is back.
         if why != Closed::Shutdown {
-            let key = crate::keys::replies(&client.session.client());
+            let key = crate::keys::replies(&client.id);
             self.ns.cache.put_raw(key, None);
             self.arm();
         }
