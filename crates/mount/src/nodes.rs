@@ -18,32 +18,49 @@ use crate::rest::Rest;
 use crate::told::Told;
 
 const SHARDS: usize = 64;
-/// What is kept of one node.
+/// What is kept of one node. The kernel may know millions, so what most of them have no use for lies apart.
 #[derive(Default)]
 struct Known {
     lookups: u64,
+    /// Until when the kernel may believe its attributes, and when a name was found for it last with
+    /// such (0: none was); nanoseconds after the start.
+    believed: u64,
+    named: u64,
+    /// Counts how often it was told some.
+    told: u64,
+    names: Names,
+    rare: Option<Box<Rare>>,
+    /// A file was opened to be read.
+    opened: bool,
+}
+
+/// What directories have, and nodes that were removed, lost their attributes, or are devices, FIFOs or sockets.
+#[derive(Default)]
+struct Rare {
     /// Its last attributes, if its last name was removed here: who still holds it (as a working
     /// directory, or by O_PATH) may ask.
-    removed: Option<Box<Attr>>,
+    removed: Option<Attr>,
     /// What the kernel was told last of a directory, or of something it opens by itself: for the case that another
     /// mount removes it while somebody here holds it.
-    seen: Option<Box<Attr>>,
+    seen: Option<Attr>,
     /// Keeps a removed inode alive at the MDT; see `holds`.
     held: Option<Arc<OpenFile>>,
     /// Something the kernel opens by itself.
     special: bool,
-    /// Until when the kernel may believe its attributes, and when a name was found for it last with
-    /// such; after the start.
-    believed: Duration,
-    /// Counts how often it was told some.
-    told: u64,
     /// The drop of its attributes after which the kernel was told none yet; 0: it was.
     dropped: u64,
-    named: Option<Duration>,
-    /// A file was opened to be read.
-    opened: bool,
-    names: Names,
     rest: Rest,
+}
+
+impl Known {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+}
+
+/// As it is kept of each node.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Look-ups the kernel has not forgotten, by node.
@@ -78,15 +95,19 @@ impl Nodes {
     /// The kernel is told of a node once more; whether it knows it.
     pub fn told(&self, node: u64, kind: FileKind) -> bool {
         let mut shard = self.shard(node).lock();
-        let new = || Known { rest: Rest::new(self.clock()), ..Known::default() };
-        let known = shard.entry(node).or_insert_with(new);
+        let known = shard.entry(node).or_default();
         known.lookups += 1;
-        let special = !matches!(kind, FileKind::File | FileKind::Dir | FileKind::Symlink);
-        if special && !known.special {
-            known.special = true;
-            self.special.fetch_add(1, Relaxed);
+        let (first, clock) = (known.lookups == 1, || self.clock());
+        match kind {
+            FileKind::File | FileKind::Symlink => {}
+            FileKind::Dir if first => known.rare().rest = Rest::new(clock()),
+            FileKind::Dir => {}
+            _ if !std::mem::replace(&mut known.rare().special, true) => {
+                self.special.fetch_add(1, Relaxed);
+            }
+            _ => {}
         }
-        known.lookups > 1
+        !first
     }
 
     /// The kernel gives `count` back; whether it knows the node no more.
@@ -104,7 +125,7 @@ impl Nodes {
 
     fn forgotten(&self, gone: Known) {
         gone.names.clear(&self.tally);
-        if gone.special {
+        if gone.rare.is_some_and(|rare| rare.special) {
             self.special.fetch_sub(1, Relaxed);
         }
     }
@@ -135,7 +156,9 @@ impl Nodes {
     /// Whether the name of a directory may be kept among others. `again`: as in [`Nodes::named`].
     pub fn may_keep(&self, node: u64, again: bool) -> bool {
         let now = self.clock();
-        self.shard(node).lock().get(&node).is_some_and(|known| known.rest.is_over(now, again))
+        let shard = self.shard(node).lock();
+        let rare = shard.get(&node).and_then(|known| known.rare.as_ref());
+        rare.is_some_and(|rare| rare.rest.is_over(now, again))
     }
 
     /// Takes the names of some nodes, which were called back. From now on those that move are noted apart.
@@ -146,7 +169,7 @@ impl Nodes {
             let mut shard = self.shard(node).lock();
             let Some(known) = shard.get_mut(&node) else { continue };
             // Also where nothing is taken: it is not only read.
-            known.rest.begin(now);
+            known.rare().rest.begin(now);
             known.names.take_leading(&self.tally, &mut names);
         }
         names
@@ -207,8 +230,8 @@ impl Nodes {
     /// The last name of a node was removed.
     pub fn removed(&self, node: u64, attr: Attr, held: Option<Arc<OpenFile>>) {
         if let Some(known) = self.shard(node).lock().get_mut(&node) {
-            known.removed = Some(Box::new(attr));
-            known.held = held;
+            let rare = known.rare();
+            (rare.removed, rare.held) = (Some(attr), held);
         }
     }
 
@@ -224,10 +247,7 @@ impl Nodes {
             return;
         }
         if let Some(known) = self.shard(node).lock().get_mut(&node) {
-            match &mut known.seen {
-                Some(seen) => (**seen).clone_from(attr),
-                none => *none = Some(Box::new(attr.clone())),
-            }
+            known.rare().seen = Some(attr.clone());
         }
     }
 
@@ -235,18 +255,17 @@ impl Nodes {
     /// that is kept.
     pub fn gone(&self, node: u64) -> Option<Attr> {
         let mut shard = self.shard(node).lock();
-        let known = shard.get_mut(&node)?;
-        if known.removed.is_none() {
-            let seen = known.seen.take()?;
-            known.removed = Some(Box::new(Attr { nlink: 0, ..*seen }));
+        let rare = shard.get_mut(&node)?.rare.as_mut()?;
+        if rare.removed.is_none() {
+            rare.removed = Some(Attr { nlink: 0, ..rare.seen.take()? });
         }
-        known.removed.as_deref().cloned()
+        rare.removed.clone()
     }
 
     /// Changes what is kept of a removed node; its new attributes.
     pub fn change(&self, node: u64, f: impl FnOnce(&mut Attr)) -> Option<Attr> {
         let mut shard = self.shard(node).lock();
-        let attr = shard.get_mut(&node)?.removed.as_deref_mut()?;
+        let attr = shard.get_mut(&node)?.rare.as_mut()?.removed.as_mut()?;
         f(attr);
         Some(attr.clone())
     }
@@ -257,10 +276,10 @@ impl Nodes {
         let now = self.clock();
         let mut shard = self.shard(node).lock();
         let Some(known) = shard.get_mut(&node) else { return false };
-        known.believed = known.believed.max(now + time);
+        known.believed = known.believed.max(nanos(now.saturating_add(time)));
         known.told += 1;
         if named {
-            known.named = Some(now);
+            known.named = nanos(now).max(1);
         }
         true
     }
@@ -273,26 +292,29 @@ impl Nodes {
     /// The kernel's attributes of a node are about to be dropped: it may not know any more how long the file is.
     pub fn dropping(&self, node: u64) {
         if let Some(known) = self.shard(node).lock().get_mut(&node) {
-            known.dropped = self.drops.fetch_add(1, SeqCst) + 1;
+            known.rare().dropped = self.drops.fetch_add(1, SeqCst) + 1;
         }
     }
 
     /// The kernel is told attributes that were asked for after so many drops.
     pub fn tells(&self, node: u64, drops: u64) {
         let mut shard = self.shard(node).lock();
-        if let Some(known) = shard.get_mut(&node).filter(|known| known.dropped <= drops) {
-            known.dropped = 0;
+        let rare = shard.get_mut(&node).and_then(|known| known.rare.as_mut());
+        if let Some(rare) = rare.filter(|rare| rare.dropped <= drops) {
+            rare.dropped = 0;
         }
     }
 
     /// Whether it was told none since they were dropped.
     pub fn is_dropped(&self, node: u64) -> bool {
-        self.shard(node).lock().get(&node).is_some_and(|known| known.dropped > 0)
+        let shard = self.shard(node).lock();
+        let rare = shard.get(&node).and_then(|known| known.rare.as_ref());
+        rare.is_some_and(|rare| rare.dropped > 0)
     }
 
     /// What the kernel may believe of its attributes, for [`Nodes::disbelieved`]; None: nothing.
     pub fn belief(&self, node: u64) -> Option<u64> {
-        let now = self.clock();
+        let now = nanos(self.clock());
         let shard = self.shard(node).lock();
         shard.get(&node).filter(|known| known.believed > now).map(|known| known.told)
     }
@@ -301,13 +323,13 @@ impl Nodes {
     pub fn disbelieved(&self, node: u64, belief: u64) {
         let mut shard = self.shard(node).lock();
         if let Some(known) = shard.get_mut(&node).filter(|known| known.told == belief) {
-            known.believed = Duration::ZERO;
+            known.believed = 0;
         }
     }
 
     /// Nodes whose attributes the kernel may believe still.
     pub fn believed(&self) -> Vec<u64> {
-        let now = self.clock();
+        let now = nanos(self.clock());
         let of = |shard: &HashMap<u64, Known>| {
             let believed = shard.iter().filter(|(_, known)| known.believed > now);
             believed.map(|(node, _)| *node).collect::<Vec<_>>()
@@ -318,9 +340,9 @@ impl Nodes {
     /// Whether a name was found for it, with attributes to believe, a moment ago, and the kernel
     /// has not given it back.
     pub fn named_within(&self, node: u64, moment: Duration) -> bool {
-        let now = self.clock();
-        let named = self.shard(node).lock().get(&node).and_then(|known| known.named);
-        named.is_some_and(|named| now.saturating_sub(named) < moment)
+        let now = nanos(self.clock());
+        let named = self.shard(node).lock().get(&node).map_or(0, |known| known.named);
+        named > 0 && now.saturating_sub(named) < nanos(moment)
     }
 
     /// All nodes the kernel knows.
@@ -332,6 +354,17 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_the_kernel_knows_takes_little_memory() {
+        assert!(size_of::<(u64, Known)>() <= 88, "{}", size_of::<(u64, Known)>());
+        let n = Nodes::within(1000);
+        n.told(7, FileKind::File);
+        n.believe(7, Duration::from_secs(1), true);
+        n.tells(7, 0);
+        n.opened(7);
+        assert!(!n.is_dropped(7) && n.shard(7).lock()[&7].rare.is_none());
+    }
 
     #[test]
     fn of_a_mount_that_has_ended_the_kernel_knows_nothing() {
