@@ -30,6 +30,13 @@ pub fn is_mounted(point: &Path) -> bool {
     mount_table().iter().any(|m| m.point == point)
 }
 
+/// One number out of what `get_param --json` says.
+pub fn figure(said: &[u8], name: &str) -> Result<u64> {
+    let said: serde_json::Value = serde_json::from_slice(said)?;
+    let figure = said[name].as_str().and_then(|n| n.parse().ok());
+    figure.with_context(|| format!("no figure {name}: {said}"))
+}
+
 /// How a file system is brought up.
 #[derive(Clone)]
 pub struct How {
@@ -118,6 +125,17 @@ impl Fs {
         let out = out.limit(60).ok()?;
         serde_json::from_slice(&out.stdout)
             .with_context(|| format!("`status --json` is not JSON: {}", out.tail()))
+    }
+
+    /// A figure of its servers, or of the mount.
+    pub fn figure(&self, name: &str) -> Result<u64> {
+        let cmd = Cmd::new(&self.program).args(["get_param", "--json", name, "--mount"]);
+        figure(&cmd.arg(&self.mnt).quiet().ok()?.stdout, name)
+    }
+
+    /// More words for the command line, from the next [`Fs::up`] on.
+    pub fn reword(&mut self, more: &[&str]) {
+        self.how.more.extend(more.iter().map(|word| (*word).to_owned()));
     }
 
     /// The processes involved.

@@ -1,7 +1,7 @@
 //! A file system of separate server processes, one per target, and its mounts.
 
 use crate::cx::Cx;
-use crate::fs::{is_mounted, kill9, until};
+use crate::fs::{self, is_mounted, kill9, until};
 use crate::proc::{Cmd, Running};
 use anyhow::{Context, Result, ensure};
 use std::fs::Permissions;
@@ -99,9 +99,7 @@ impl Cluster {
     pub fn figure(&self, mount: &Path, name: &str) -> Result<u64> {
         let mount = mount.to_str().context("not UTF-8")?;
         let said = self.ask(&["get_param", "--json", name, "--mount", mount])?;
-        let said: serde_json::Value = serde_json::from_str(&said)?;
-        let figure = said[name].as_str().and_then(|n| n.parse().ok());
-        figure.with_context(|| format!("no figure {name}: {said}"))
+        fs::figure(said.as_bytes(), name)
     }
 
     /// Where the management service listens.

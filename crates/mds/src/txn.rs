@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proto::wire::List;
 use proto::{Errno, Fid, TimeSpec};
 
-use crate::cache::{Cache, Changes};
+use crate::cache::{Cache, Changes, Page, WHOLE_DIR};
 use crate::keys;
 use crate::record::{self, Dent, Inode, Xattrs};
 
@@ -21,10 +21,12 @@ pub enum Need {
     Inode(Fid),
     /// Several inodes.
     Inodes(Vec<Fid>),
-    /// A name (the whole directory, when it is small).
+    /// A name.
     Entry(Fid, Vec<u8>),
     /// Every entry of a directory.
     Dir(Fid),
+    /// Entries of a directory from this hash on, a number of them.
+    Part(Fid, u64),
     /// A record that is read as bytes.
     Blob(Vec<u8>),
     /// Records of the further links of a file, as the store has them.
@@ -126,7 +128,17 @@ impl<'a> Txn<'a> {
         if self.changes.born.contains(&dir) {
             return Ok(None);
         }
-        self.cache.entry(dir, name).ok_or_else(|| Stop::Miss(Need::Entry(dir, name.to_vec())))
+        match self.cache.entry(dir, name) {
+            Some(known) => Ok(known),
+            // Its other names, and their absence, are asked for next.
+            None if self.is_small(dir)? => Err(Stop::Miss(Need::Dir(dir))),
+            None => Err(Stop::Miss(Need::Entry(dir, name.to_vec()))),
+        }
+    }
+
+    /// Whether a directory comes whole. Its record in the store may be older than the one that is known: it is logged.
+    fn is_small(&self, dir: Fid) -> Step<bool> {
+        Ok(self.find(dir)?.is_some_and(|d| d.size <= WHOLE_DIR as u64))
     }
 
     /// Sets or removes a name.
@@ -153,8 +165,12 @@ impl<'a> Txn<'a> {
     }
 
     /// Entries after a cookie.
-    pub fn page(&self, dir: Fid, cookie: u64, max: usize) -> Step<crate::cache::Page<'a>> {
-        self.cache.page(dir, cookie, max).ok_or(Stop::Miss(Need::Dir(dir)))
+    pub fn page(&self, dir: Fid, cookie: u64, max: usize) -> Step<Page<'a>> {
+        match self.cache.page(dir, cookie, max) {
+            Ok(page) => Ok(page),
+            Err(_) if self.is_small(dir)? => Err(Stop::Miss(Need::Dir(dir))),
+            Err(from) => Err(Stop::Miss(Need::Part(dir, from))),
+        }
     }
 
     /// All extended attributes of an inode.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub const CHECK: Check = Check {
     name: "directory",
-    about: "a directory of a million entries: complete listings while others create and remove",
+    about: "a directory of a million entries: complete listings while others create and remove, with little memory, too",
     needs: &[Need::Binary, Need::Apt("fuse3"), Need::Root],
     limit: 900,
     weight: 2,
@@ -23,6 +23,9 @@ pub const CHECK: Check = Check {
 
 /// Threads that make and remove entries.
 const THREADS: u64 = 4;
+
+/// Memory of the metadata target, MiB: the least it can be given, and far less than a million entries take.
+const LITTLE_MB: u64 = 16;
 
 fn run(cx: &Cx) -> Result<()> {
     let entries: u64 = cx.size(1_000_000, 20_000);
@@ -46,6 +49,15 @@ fn run(cx: &Cx) -> Result<()> {
         fs.down()?;
         fs.up()?;
         listed(&dir, entries, &HashSet::new())
+    });
+    cx.case("list and change it with little memory", || {
+        fs.down()?;
+        fs.reword(&["--mdt-cache-mb", &LITTLE_MB.to_string()]);
+        fs.up()?;
+        listed(&dir, entries, &HashSet::new())?;
+        let kept = fs.figure("MDT0000.cache_bytes")?;
+        ensure!(kept < (2 * LITTLE_MB) << 20, "the target keeps {kept} bytes of it");
+        turbulent(&dir, entries, cx.seed() + 1)
     });
     cx.case("rmdir of a full one is refused", || {
         let refused = std::fs::remove_dir(&dir);

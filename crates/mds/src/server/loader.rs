@@ -2,13 +2,14 @@
 //!
 //! Role: turn a need into store reads. Never does: change anything.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::Fid;
 use store::{Store, StoreError};
 
-use crate::cache::WHOLE_DIR;
+use crate::cache::TO_THE_END;
 use crate::keys;
 use crate::record::{self, Dent, Home, Inode};
 use crate::txn::Need;
@@ -29,8 +30,8 @@ pub enum Loaded {
         dir: Fid,
         /// What was found.
         found: Vec<(Vec<u8>, Dent)>,
-        /// These are all.
-        whole: bool,
+        /// All that the directory has of these hashes are among them.
+        all_of: Range<u64>,
         /// The name that was looked for and is not there.
         absent: Option<Vec<u8>>,
     },
@@ -66,6 +67,7 @@ pub fn load(store: &Arc<dyn Store>, need: &Need) -> Result<Loaded, LoadError> {
         Need::Inode(fid) => inodes(store, std::slice::from_ref(fid)),
         Need::Inodes(fids) => inodes(store, fids),
         Need::Dir(dir) => whole(store, *dir),
+        Need::Part(dir, from) => part(store, *dir, *from),
         Need::Entry(dir, name) => entry(store, *dir, name),
         Need::Links(fid) => links(store, *fid),
         Need::Blob(key) => Ok(Loaded::Blob(key.clone(), store.get(key)?)),
@@ -94,42 +96,58 @@ fn links(store: &Arc<dyn Store>, fid: Fid) -> Result<Loaded, LoadError> {
     Ok(Loaded::Links(fid, found))
 }
 
+type Found = Vec<(Vec<u8>, Dent)>;
+
+/// Entries of a directory from a key on, at most [`SCAN`]; where the next ones begin, if there may be any.
+fn scan(
+    store: &Arc<dyn Store>,
+    dir: Fid,
+    from: &[u8],
+    found: &mut Found,
+) -> Result<Option<Vec<u8>>, LoadError> {
+    let end = keys::after(&keys::of(keys::ENTRY, dir));
+    let part = store.scan(from, end.as_deref(), SCAN)?;
+    let next = part.last().filter(|_| part.len() == SCAN).map(|(key, _)| {
+        let mut next = key.to_vec();
+        next.push(0);
+        next
+    });
+    for (key, value) in part {
+        let (_, _, name) = keys::parse_entry(&key).ok_or_else(|| damaged(&key, "short key"))?;
+        found.push((name.to_vec(), record::decode(&value).map_err(|e| damaged(&key, e))?));
+    }
+    Ok(next)
+}
+
 fn whole(store: &Arc<dyn Store>, dir: Fid) -> Result<Loaded, LoadError> {
-    let prefix = keys::of(keys::ENTRY, dir);
-    let end = keys::after(&prefix);
-    let (mut from, mut found) = (prefix, Vec::new());
+    let mut found = Vec::new();
+    let mut from = Some(keys::of(keys::ENTRY, dir));
+    while let Some(key) = from {
+        from = scan(store, dir, &key, &mut found)?;
+    }
+    Ok(Loaded::Entries { dir, found, all_of: 0..TO_THE_END, absent: None })
+}
+
+/// What is known ends before the last hash found, because there may be more of it.
+fn part(store: &Arc<dyn Store>, dir: Fid, first: u64) -> Result<Loaded, LoadError> {
+    let mut found = Vec::new();
+    let mut from = keys::entry(dir, first, b"");
     loop {
-        let part = store.scan(&from, end.as_deref(), SCAN)?;
-        let last = part.last().map(|(k, _)| k.clone());
-        let more = part.len() == SCAN;
-        for (key, value) in part {
-            let (_, _, name) = keys::parse_entry(&key).ok_or_else(|| damaged(&key, "short key"))?;
-            let dent = record::decode(&value).map_err(|e| damaged(&key, e))?;
-            found.push((name.to_vec(), dent));
-        }
-        match last.filter(|_| more) {
-            Some(mut k) => {
-                k.push(0);
-                from = k;
-            }
-            None => return Ok(Loaded::Entries { dir, found, whole: true, absent: None }),
+        let next = scan(store, dir, &from, &mut found)?;
+        let last = next.as_deref().and_then(keys::parse_entry).map_or(TO_THE_END, |(_, h, _)| h);
+        match next.filter(|_| last == first) {
+            Some(next) => from = next,
+            None => return Ok(Loaded::Entries { dir, found, all_of: first..last, absent: None }),
         }
     }
 }
 
-/// A small directory comes whole: its other names, and their absence, are asked for next.
 fn entry(store: &Arc<dyn Store>, dir: Fid, name: &[u8]) -> Result<Loaded, LoadError> {
-    if let Some(v) = store.get(&keys::of(keys::INODE, dir))?
-        && let Ok(d) = record::decode::<Inode>(&v)
-        && d.size <= WHOLE_DIR as u64
-    {
-        return whole(store, dir);
-    }
     let key = keys::entry(dir, keys::name_hash(name), name);
     let found = match store.get(&key)? {
         Some(v) => vec![(name.to_vec(), record::decode(&v).map_err(|e| damaged(&key, e))?)],
         None => Vec::new(),
     };
     let absent = found.is_empty().then(|| name.to_vec());
-    Ok(Loaded::Entries { dir, found, whole: false, absent })
+    Ok(Loaded::Entries { dir, found, all_of: 0..0, absent })
 }

@@ -90,8 +90,8 @@ impl State {
                     self.ns.cache.loaded_inode(fid, inode);
                 }
             }
-            Ok(Loaded::Entries { dir, found, whole, absent }) => {
-                self.ns.cache.loaded_entries(dir, found, whole, absent.as_deref());
+            Ok(Loaded::Entries { dir, found, all_of, absent }) => {
+                self.ns.cache.loaded_entries(dir, found, all_of, absent.as_deref());
             }
             Ok(Loaded::Links(fid, found)) => links = Some((fid, found)),
             Ok(Loaded::Blob(key, value)) => self.ns.cache.loaded_blob(key, value),

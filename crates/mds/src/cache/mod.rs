@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,9 +21,20 @@ use crate::hot::{self, Hot};
 use crate::keys;
 use crate::record::{self, Dent, Inode};
 
+mod dir;
+mod spans;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use dir::Page;
+use dir::{Dir, Place, place};
+pub use spans::TO_THE_END;
+use sweep::Hand;
+
 /// Segments of the inode table: growing one of them pauses for a fraction of the whole.
 const SEGMENTS: usize = 256;
-/// Directories up to this many entries are loaded whole on first use.
+/// Directories up to this many entries are loaded whole on first use; of larger ones as much as is asked for.
 pub const WHOLE_DIR: usize = 65_536;
 
 /// A cached value: `None` is a known absence.
@@ -36,33 +48,13 @@ struct Slot<T> {
     used: Cell<bool>,
 }
 
-/// Entries of one directory.
-#[derive(Default, Debug)]
-pub struct Dir {
-    entries: BTreeMap<(u64, Box<[u8]>), Slot<Dent>>,
-    /// Every entry of the store is here.
-    pub complete: bool,
-    /// The directory was removed.
-    dead: bool,
-    group: u64,
-    used: Cell<bool>,
-}
-
-/// What a directory read gives.
-pub struct Page<'a> {
-    /// Entries in order: cookie, name, entry.
-    pub entries: Vec<(u64, &'a [u8], &'a Dent)>,
-    /// Nothing follows.
-    pub end: bool,
-}
-
 /// The cache.
 pub struct Cache {
     inodes: Vec<HashMap<Fid, Slot<Arc<Inode>>>>,
     dirs: HashMap<Fid, Dir>,
     blobs: HashMap<Vec<u8>, Slot<Bytes>>,
     dirty_inodes: HashSet<Fid>,
-    dirty_entries: HashSet<(Fid, u64, Box<[u8]>)>,
+    dirty_entries: HashSet<(Fid, Place)>,
     dirty_blobs: HashSet<Vec<u8>>,
     raw: HashMap<Vec<u8>, Option<Vec<u8>>>,
     hot: Hot,
@@ -73,7 +65,9 @@ pub struct Cache {
     dirty_bytes: usize,
     weight: usize,
     limit: usize,
-    hand: usize,
+    /// Entries in all directories.
+    names: usize,
+    hand: Hand,
     /// Loads under way, with the group that was durable when each began.
     loads: BTreeMap<u64, u64>,
     next_load: u64,
@@ -86,7 +80,7 @@ pub struct Cache {
 #[derive(Debug)]
 enum Tomb {
     Inode(Fid),
-    Entry(Fid, u64, Box<[u8]>),
+    Entry(Fid, Place),
     Blob(Vec<u8>),
 }
 
@@ -148,7 +142,8 @@ impl Cache {
             dirty_bytes: 0,
             weight: 0,
             limit,
-            hand: 0,
+            names: 0,
+            hand: Hand::new(WHOLE_DIR, sweep::LEAST_ENTRIES),
             loads: BTreeMap::new(),
             next_load: 0,
             tombs: VecDeque::new(),
@@ -167,11 +162,7 @@ impl Cache {
     pub fn entry(&self, dir: Fid, name: &[u8]) -> Option<Option<Dent>> {
         let d = self.dirs.get(&dir)?;
         d.used.set(true);
-        match d.entries.get(&(keys::name_hash(name), name.into())) {
-            Some(slot) => Some(slot.value.clone()),
-            None if d.complete => Some(None),
-            None => None,
-        }
+        d.find(name)
     }
 
     /// A blob: `None` is a miss, `Some(None)` a known absence.
@@ -181,32 +172,18 @@ impl Cache {
         Some(slot.value.clone())
     }
 
-    /// Entries after `cookie`, at most `max`; `None` when the directory is not complete here.
-    pub fn page(&self, dir: Fid, cookie: u64, max: usize) -> Option<Page<'_>> {
-        let d = self.dirs.get(&dir).filter(|d| d.complete)?;
+    /// Entries after `cookie`, at most `max`, and fewer where what follows is not here. `Err`: from this hash on
+    /// nothing is.
+    pub fn page(&self, dir: Fid, cookie: u64, max: usize) -> Result<Page<'_>, u64> {
+        let d = self.dirs.get(&dir).ok_or(cookie >> keys::COOKIE_SHIFT)?;
         d.used.set(true);
-        let from = (cookie >> keys::COOKIE_SHIFT, Box::default());
-        let (mut entries, mut last, mut index) = (Vec::new(), 0, 0);
-        for ((hash, name), slot) in d.entries.range(from..) {
-            let Some(dent) = &slot.value else { continue };
-            index = if *hash == last { index + 1 } else { 0 };
-            last = *hash;
-            let at = proto::order::cookie(*hash, index);
-            if at <= cookie {
-                continue;
-            }
-            if entries.len() == max {
-                return Some(Page { entries, end: false });
-            }
-            entries.push((at, &name[..], dent));
-        }
-        Some(Page { entries, end: true })
+        d.page(cookie, max)
     }
 
     /// Applies the changes of one operation; they belong to the group being filled.
     pub fn apply(&mut self, changes: Changes) {
         for dir in changes.born {
-            self.dirs.insert(dir, Dir { complete: true, ..Dir::default() });
+            self.dirs.insert(dir, Dir::born());
         }
         for (fid, value) in changes.inodes {
             self.put_inode(fid, value);
@@ -247,19 +224,20 @@ impl Cache {
     }
 
     fn put_entry(&mut self, dir: Fid, name: &[u8], value: Option<Dent>) {
-        let hash = keys::name_hash(name);
+        let place = place(name);
         let d = self.dirs.entry(dir).or_default();
         d.group = self.group;
         d.used.set(true);
-        let key = (hash, Box::from(name));
-        let old = d.entries.get(&key);
-        // An entry not seen before is in the store only if the directory is not complete here.
-        let stored = old.map_or(!d.complete, |s| s.stored);
+        let old = d.entries.get(&place);
+        // An entry that is not here is in the store only if this part of the directory is not known.
+        let stored = old.map_or_else(|| !d.known.covers(place.0), |s| s.stored);
         if old.is_none() {
             self.weight += ENTRY_WEIGHT + name.len();
+            self.names += 1;
         }
-        d.entries.insert(key, Slot { value, stored, group: self.group, used: Cell::new(true) });
-        if self.dirty_entries.insert((dir, hash, name.into())) {
+        let slot = Slot { value, stored, group: self.group, used: Cell::new(true) };
+        d.entries.insert(place.clone(), slot);
+        if self.dirty_entries.insert((dir, place)) {
             self.dirty_bytes += ENTRY_BYTES + name.len();
         }
     }
@@ -304,32 +282,27 @@ impl Cache {
         self.blobs.insert(key, Slot { value, stored, group: 0, used: Cell::new(true) });
     }
 
-    /// Takes entries a reader found; `whole`: these are all of the directory. `absent`: this name
-    /// was looked for and not found.
+    /// Takes entries a reader found: all that the directory has of these hashes, and maybe others. `absent`: this
+    /// name was looked for and not found.
     pub fn loaded_entries(
         &mut self,
         dir: Fid,
         found: Vec<(Vec<u8>, Dent)>,
-        whole: bool,
+        all_of: Range<u64>,
         absent: Option<&[u8]>,
     ) {
         let d = self.dirs.entry(dir).or_default();
         d.used.set(true);
-        for (name, dent) in found {
-            let key = (keys::name_hash(&name), Box::from(&name[..]));
-            d.entries.entry(key).or_insert_with(|| {
+        let found = found.iter().map(|(name, dent)| (&name[..], Some(dent)));
+        for (name, dent) in found.chain(absent.map(|name| (name, None))) {
+            if d.loaded(name, dent.cloned()) {
                 self.weight += ENTRY_WEIGHT + name.len();
-                Slot { value: Some(dent), stored: true, group: 0, used: Cell::new(true) }
-            });
+                self.names += 1;
+            }
         }
-        if let Some(name) = absent.filter(|_| !whole) {
-            let key = (keys::name_hash(name), Box::from(name));
-            d.entries.entry(key).or_insert_with(|| {
-                self.weight += ENTRY_WEIGHT + name.len();
-                Slot { value: None, stored: false, group: 0, used: Cell::new(true) }
-            });
+        if !all_of.is_empty() {
+            d.known.add(all_of);
         }
-        d.complete |= whole;
     }
 
     /// How many changed records wait for the next group.
@@ -405,13 +378,13 @@ impl Cache {
                 }
             }
         }
-        for (dir, hash, name) in self.dirty_entries.drain() {
-            let key = keys::entry(dir, hash, &name);
-            let slot = self.dirs.get_mut(&dir).and_then(|d| d.entries.get_mut(&(hash, name)));
+        for (dir, place) in self.dirty_entries.drain() {
+            let key = keys::entry(dir, place.0, &place.1);
+            let slot = self.dirs.get_mut(&dir).and_then(|d| d.entries.get_mut(&place));
             if let Some(slot) = slot {
                 let value = slot.value.as_ref().map(record::encode);
                 if value.is_none() {
-                    self.tombs.push_back((self.group, Tomb::Entry(dir, hash, key[25..].into())));
+                    self.tombs.push_back((self.group, Tomb::Entry(dir, place)));
                 }
                 emit(&mut writes, key, value, &mut slot.stored);
             }
@@ -478,12 +451,12 @@ impl Cache {
                     self.bury(fid, floor);
                 }
             }
-            Tomb::Entry(dir, hash, name) => {
+            Tomb::Entry(dir, place) => {
                 let Some(d) = self.dirs.get_mut(&dir) else { return };
-                let key = (hash, name);
-                if d.entries.get(&key).is_some_and(|s| dead(s, floor)) {
-                    d.entries.remove(&key);
-                    self.weight = self.weight.saturating_sub(ENTRY_WEIGHT + key.1.len());
+                if d.entries.get(&place).is_some_and(|s| dead(s, floor)) {
+                    d.entries.remove(&place);
+                    self.weight = self.weight.saturating_sub(ENTRY_WEIGHT + place.1.len());
+                    self.names -= 1;
                     self.bury(dir, floor);
                 }
             }
@@ -502,57 +475,6 @@ impl Cache {
         if self.dirs.get(&dir).is_some_and(done) {
             self.dirs.remove(&dir);
         }
-    }
-
-    /// Evicts clean values while the weight is above the limit; a bounded amount per call.
-    pub fn shrink(&mut self) {
-        let mut rounds = 0;
-        while self.weight > self.limit && rounds < 8 {
-            self.sweep();
-            rounds += 1;
-        }
-    }
-
-    fn sweep(&mut self) {
-        let floor = self.floor();
-        let mut freed = 0;
-        let keep = |group: u64, used: &Cell<bool>| group > floor || used.replace(false);
-        self.inodes[self.hand].retain(|_, s| {
-            if keep(s.group, &s.used) {
-                return true;
-            }
-            freed += inode_weight(s.value.as_deref());
-            false
-        });
-        self.hand = (self.hand + 1) % SEGMENTS;
-        if self.hand == 0 {
-            self.dirs.retain(|_, d| {
-                let kept = keep(d.group, &d.used);
-                if kept && d.entries.len() <= WHOLE_DIR {
-                    return true;
-                }
-                // Of a big directory in use only the part that is used stays.
-                d.entries.retain(|(_, name), s| {
-                    if kept && keep(s.group, &s.used) {
-                        return true;
-                    }
-                    freed += ENTRY_WEIGHT + name.len();
-                    d.complete = false;
-                    false
-                });
-                kept
-            });
-        }
-        if self.hand.is_multiple_of(16) {
-            self.blobs.retain(|_, s| {
-                if keep(s.group, &s.used) {
-                    return true;
-                }
-                freed += s.value.as_ref().map_or(0, |b| b.len()) + BLOB_WEIGHT;
-                false
-            });
-        }
-        self.weight = self.weight.saturating_sub(freed);
     }
 
     /// Whether an inode's last change is not durable yet.
