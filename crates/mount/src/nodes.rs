@@ -97,10 +97,10 @@ impl Nodes {
         let mut shard = self.shard(node).lock();
         let known = shard.entry(node).or_default();
         known.lookups += 1;
-        let (first, clock) = (known.lookups == 1, || self.clock());
+        let first = known.lookups == 1;
         match kind {
             FileKind::File | FileKind::Symlink => {}
-            FileKind::Dir if first => known.rare().rest = Rest::new(clock()),
+            FileKind::Dir if first => known.rare().rest = Rest::new(self.clock()),
             FileKind::Dir => {}
             _ if !std::mem::replace(&mut known.rare().special, true) => {
                 self.special.fetch_add(1, Relaxed);

@@ -28,16 +28,20 @@ impl Spans {
         spans
     }
 
-    /// Whether every entry of this hash is known; if so its span counts as used.
+    /// Whether every entry of this hash is known. Not a use: names that come all over a directory would keep all of it.
     pub(super) fn covers(&self, hash: u64) -> bool {
-        self.end_of(hash).is_some()
+        self.at(hash).is_some()
     }
 
-    /// Where the span ends that holds this hash; it counts as used.
+    /// Where the span ends that holds this hash; a listing uses it.
     pub(super) fn end_of(&self, hash: u64) -> Option<u64> {
-        let (_, span) = self.0.range(..=hash).next_back().filter(|(_, s)| hash < s.end)?;
+        let span = self.at(hash)?;
         span.used.set(true);
         Some(span.end)
+    }
+
+    fn at(&self, hash: u64) -> Option<&Span> {
+        self.0.range(..=hash).next_back().map(|(_, span)| span).filter(|span| hash < span.end)
     }
 
     /// One more is known. What was known of it keeps its spans, so that none grows.
@@ -84,10 +88,5 @@ impl Spans {
     /// Nothing is known for sure any more.
     pub(super) fn clear(&mut self) {
         self.0.clear();
-    }
-
-    /// Whether this hash is known; not a use.
-    pub(super) fn holds(&self, hash: u64) -> bool {
-        self.0.range(..=hash).next_back().is_some_and(|(_, s)| hash < s.end)
     }
 }

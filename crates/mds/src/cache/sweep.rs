@@ -165,7 +165,7 @@ impl Dir {
         let mut gone = Vec::new();
         for (place, s) in self.entries.range(place_of(first)..place_of(end)) {
             passed += 1;
-            let stays = kept && (self.known.holds(place.0) || keep(floor, s.group, &s.used));
+            let stays = kept && (self.known.covers(place.0) || keep(floor, s.group, &s.used));
             if !stays {
                 gone.push(place.clone());
             }

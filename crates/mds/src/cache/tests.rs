@@ -287,3 +287,27 @@ fn the_hand_goes_round_directories_as_fast_as_round_inodes() {
     assert!(rounds[0] >= near, "the first goes in slice {} of {SEGMENTS}", rounds[0]);
     assert!(rounds.len() >= 50, "all go in {} slices", rounds.len());
 }
+
+/// Names that are made all over a directory do not keep what was made before: its memory is for what is used.
+#[test]
+fn a_directory_that_grows_all_the_time_stays_within_its_memory() {
+    let mut world = World::new(1);
+    world.cache.apply(Changes { born: vec![DIR], ..Changes::default() });
+    let mut most = 0;
+    for n in 0..30_000 {
+        let dent = Dent { fid: DIR, kind: FileKind::File };
+        let name = name(n);
+        if world.cache.entry(DIR, &name).is_none() {
+            world.cache.loaded_entries(DIR, Vec::new(), 0..0, Some(&name));
+        }
+        let entries = vec![(DIR, name, Some(dent))];
+        world.cache.apply(Changes { entries, ..Changes::default() });
+        if n % 2_000 == 0 {
+            world.cut();
+            world.commit();
+            most = most.max(world.cache.weight);
+            world.cache.shrink();
+        }
+    }
+    assert!(most < 6 * 2_000 * (ENTRY_WEIGHT + 16), "{most} bytes were held");
+}
