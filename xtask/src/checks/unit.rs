@@ -25,11 +25,19 @@ pub const CHECK: Check = Check {
 /// Panics named in the summary.
 const SHOWN: usize = 5;
 
+/// What one test program may take, in seconds. The longest takes half a minute where nothing else runs: one that
+/// hangs is named, and the others have their turn.
+const PROGRAM: u32 = 480;
+/// What `timeout` of the GNU coreutils exits with when it was reached.
+const TIMED_OUT: &str = "(exit status: 124)";
+
 fn run(cx: &Cx) -> Result<()> {
     let profile = crate::steps::profile(cx.set.release);
     let out = cx
         .cmd("cargo")
         .args(["test", "--workspace", "--no-fail-fast", "--profile", profile])
+        .arg("--config")
+        .arg(format!("target.'cfg(unix)'.runner = ['timeout', '--kill-after=10', '{PROGRAM}']"))
         .arg("--target-dir")
         .arg(where_::target())
         .cwd(where_::root())
@@ -45,6 +53,11 @@ fn run(cx: &Cx) -> Result<()> {
         if let Some(name) = failed_test(line) {
             cx.note(format!("failed: {name}"));
         }
+    }
+    let hung = out.errors().lines().filter(|line| line.contains(TIMED_OUT)).count() as u64;
+    failed += hung;
+    if hung > 0 || out.timed_out {
+        still_running(&out.text()).for_each(|name| cx.note(format!("did not end: {name}")));
     }
     panics(&out.text()).take(SHOWN).for_each(|panic| cx.note(panic));
     cx.add(passed, failed);
@@ -77,13 +90,31 @@ fn panics(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
+/// Tests that libtest said take long, and then said nothing of any more.
+fn still_running(text: &str) -> impl Iterator<Item = &str> {
+    let late = text.lines().filter_map(|line| {
+        line.strip_prefix("test ")?.strip_suffix(" has been running for over 60 seconds")
+    });
+    late.filter(move |name| {
+        let ended = format!("test {name} ... ");
+        !text.lines().any(|line| line.starts_with(&ended))
+    })
+}
+
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{failed_test, panics, totals};
+    use super::{failed_test, panics, still_running, totals};
+
+    #[test]
+    fn a_test_that_does_not_end_is_named() {
+        let late = |name| format!("test {name} has been running for over 60 seconds\n");
+        let text = format!("{}{}test a::b ... ok\ntest e ... ok\n", late("a::b"), late("c"));
+        assert_eq!(still_running(&text).collect::<Vec<_>>(), ["c"]);
+    }
 
     #[test]
     fn panics_are_found_with_their_reasons() {

@@ -33,6 +33,8 @@ pub(super) struct Hand {
     dirs: Vec<Fid>,
     /// Within the last of them: from this hash on.
     from: Option<u64>,
+    /// Slices since this round of the directories began.
+    slices: usize,
     /// Entries of a slice, in this round.
     share: isize,
     /// Entries by which directories lag behind inodes, or (negative) are ahead.
@@ -41,7 +43,7 @@ pub(super) struct Hand {
 
 impl Hand {
     pub(super) fn new(whole: usize, least: usize) -> Hand {
-        Hand { whole, least, segment: 0, dirs: Vec::new(), from: None, share: 0, due: 0 }
+        Hand { whole, least, segment: 0, dirs: Vec::new(), from: None, slices: SEGMENTS, share: 0, due: 0 }
     }
 }
 
@@ -86,10 +88,16 @@ impl Cache {
         seen + names
     }
 
-    /// As large a part of the directories as a segment is of the inodes, so that both go round together; bytes
-    /// freed, and how much was looked at.
+    /// As large a part of the directories as a segment is of the inodes, so that both go round together, and no sooner;
+    /// bytes freed, and how much was looked at.
     pub(super) fn sweep_dirs(&mut self, floor: u64) -> (usize, usize) {
+        self.hand.slices += 1;
         if self.hand.dirs.is_empty() {
+            // However few there are: what is fetched for an operation is to be there when that goes on.
+            if self.hand.slices < SEGMENTS {
+                return (0, 0);
+            }
+            self.hand.slices = 0;
             self.hand.dirs.extend(self.dirs.keys());
             self.hand.share = ((self.names + self.dirs.len()) / SEGMENTS + 1) as isize;
         }

@@ -288,6 +288,24 @@ fn the_hand_goes_round_directories_as_fast_as_round_inodes() {
     assert!(rounds.len() >= 50, "all go in {} slices", rounds.len());
 }
 
+/// However few directories there are, and however little room: an operation that needs several finds those that were
+/// fetched first when the last one comes.
+#[test]
+fn what_was_fetched_just_now_outlives_a_sweep() {
+    let mut cache = Cache::new(0);
+    let dir = |n: u32| Fid { seq: 0x400, oid: n, ver: 0 };
+    for n in 0..5 {
+        let found = vec![(name(1), Dent { fid: DIR, kind: FileKind::File })];
+        cache.loaded_entries(dir(n), found, 0..TO_THE_END, None);
+        cache.loaded_inode(dir(n), None);
+    }
+    let here = |cache: &Cache| (cache.names, cache.inodes.iter().map(|i| i.len()).sum::<usize>());
+    cache.shrink();
+    assert_eq!(here(&cache), (5, 5));
+    (0..3).for_each(|_| cache.shrink());
+    assert_eq!(here(&cache), (0, 0));
+}
+
 /// Names that are made all over a directory do not keep what was made before: its memory is for what is used.
 #[test]
 fn a_directory_that_grows_all_the_time_stays_within_its_memory() {

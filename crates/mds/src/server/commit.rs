@@ -194,7 +194,7 @@ impl State {
         }
         self.unstall();
         self.tidy_up();
-        self.ns.cache.shrink();
+        self.make_room();
     }
 
     /// The store did not take a group. Without room it is kept, and those after it (the store

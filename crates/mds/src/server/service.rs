@@ -79,6 +79,7 @@ impl Service for Mdt {
             compound,
             next: 0,
             current: Fid::NONE,
+            fetched: (0, 0),
             links: None,
             flushed: false,
             settles: false,

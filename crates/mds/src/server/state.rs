@@ -142,6 +142,8 @@ pub struct State {
     pub(super) changed: Vec<u64>,
     pub(super) reply_bytes: usize,
     pub(super) parked: HashMap<Need, (u64, Vec<Parked>)>,
+    /// Those among them for which too much was fetched in vain ([`Task::is_starved`]).
+    pub(super) starved: usize,
     pub(super) waiting_commit: BTreeMap<u64, Vec<Task>>,
     pub(super) waiting_lock: HashMap<u64, Task>,
     pub(super) stalled: VecDeque<Task>,
@@ -176,6 +178,7 @@ impl State {
             changed: Vec::new(),
             reply_bytes: 0,
             parked: HashMap::default(),
+            starved: 0,
             waiting_commit: BTreeMap::new(),
             waiting_lock: HashMap::default(),
             stalled: VecDeque::new(),

@@ -12,6 +12,9 @@ use proto::{Enc, Errno, Fid, Layout, MAX_BODY};
 
 /// Bytes of a lease in an answer.
 const LEASE_BYTES: usize = 17;
+/// Fetches for one operation after which nothing is forgotten until it has run (invariant 8): most need fewer if they
+/// find what was fetched before, and a path of many directories just keeps what it went over.
+const FETCHES: u32 = 16;
 
 /// A compound being run; it may step aside between operations.
 pub struct Task {
@@ -29,6 +32,8 @@ pub struct Task {
     pub results: Vec<Res>,
     /// File the last operation named.
     pub current: Fid,
+    /// The operation that was fetched for last, and how often.
+    pub fetched: (usize, u32),
     /// Further links of a file that were fetched for it.
     pub links: Option<(Fid, Vec<Home>)>,
     /// It waited until what was there at its beginning is in the store.
@@ -63,6 +68,19 @@ pub struct Aside {
 }
 
 impl Task {
+    /// Something is fetched for the operation it stands at.
+    pub fn fetches(&mut self) {
+        match &mut self.fetched {
+            (at, times) if *at == self.next => *times += 1,
+            other => *other = (self.next, 1),
+        }
+    }
+
+    /// Whether what was fetched for it was forgotten too often before it had everything.
+    pub fn is_starved(&self) -> bool {
+        self.fetched.1 > FETCHES
+    }
+
     /// Whether its client wants leases.
     pub fn wants_leases(&self) -> bool {
         self.compound.flags & CF_LEASES != 0

@@ -68,6 +68,8 @@ impl State {
     pub fn park(&mut self, need: Need, mut parked: Parked) {
         if let Parked::Client(task) = &mut parked {
             self.suspend(task);
+            task.fetches();
+            self.starved += usize::from(task.is_starved());
         }
         if let Some((_, waiting)) = self.parked.get_mut(&need) {
             return waiting.push(parked);
@@ -100,6 +102,9 @@ impl State {
         }
         self.ns.cache.end_load(load);
         for parked in waiting {
+            if let Parked::Client(task) = &parked {
+                self.starved -= usize::from(task.is_starved());
+            }
             match parked {
                 Parked::Client(task) if failed => self.fail_op(*task, Errno::EIO),
                 Parked::Client(mut task) => {
@@ -109,6 +114,14 @@ impl State {
                 Parked::Reap(fid) => self.reap_loaded(fid, failed),
             }
         }
-        self.ns.cache.shrink();
+        self.make_room();
+    }
+
+    /// Forgets what memory has no room for, unless an operation never gets together what it needs: where much waits
+    /// to become durable that may be all there is room for, and others fetch, too.
+    pub(super) fn make_room(&mut self) {
+        if self.starved == 0 {
+            self.ns.cache.shrink();
+        }
     }
 }
