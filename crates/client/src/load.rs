@@ -181,6 +181,8 @@ impl Core {
         if attr.kind() != FileKind::File {
             return Ok(attr);
         }
+        // Written under a lease that is being given back: the OSTs know of it before the MDT.
+        let mut unheard = None;
         if let Some(inode) = self.registry.find(attr.fid) {
             let mut tries = 0;
             loop {
@@ -203,6 +205,7 @@ impl Core {
                     read = st.atime;
                 }
                 let late = st.unsaid;
+                unheard = st.unreported.then(|| st.mtime.unwrap_or(attr.mtime));
                 drop(st);
                 self.options.pauses.point();
                 self.let_out(&inode)?;
@@ -224,7 +227,13 @@ impl Core {
                 break;
             }
         }
-        if attr.flags & A_SIZE_LAGS == 0 { Ok(attr) } else { self.measured(attr, asked) }
+        let lags = attr.flags & A_SIZE_LAGS != 0;
+        match unheard {
+            _ if lags => self.measured(attr, asked),
+            // A time that was set by hand since is no time of a write.
+            Some(mtime) => self.measured(attr, asked).map(|attr| Attr { mtime, ..attr }),
+            None => Ok(attr),
+        }
     }
 
     /// Attributes with the size that the OSTs know. ESTALE: the file is removed, and their objects may be.
@@ -254,20 +263,22 @@ impl Core {
         Ok(attr)
     }
 
-    /// Size of a striped file as far as the servers have its bytes; None: it is this client's alone.
+    /// Size of a striped file as far as the servers have its bytes; None: it is this client's alone. While its lease is
+    /// called back the MDT may not have heard of what was written under it, and then says nothing of a mark either.
     pub(crate) fn size_there(
         self: &Arc<Core>,
         inode: &Inode,
         layout: &Layout,
     ) -> Result<Option<u64>, Errno> {
-        {
+        let unheard = {
             let st = inode.st.lock();
             if self.owns(&st) || st.is_untold() {
                 return Ok(None);
             }
-        }
+            st.unreported
+        };
         match self.mdt.one(&own_cred(), Op::GetAttr { fid: inode.fid })? {
-            Res::Attr { attr } if attr.flags & A_SIZE_LAGS == 0 => Ok(Some(attr.size)),
+            Res::Attr { attr } if !unheard && attr.flags & A_SIZE_LAGS == 0 => Ok(Some(attr.size)),
             Res::Attr { attr } => Ok(Some(self.glimpse(layout, &attr)?.size)),
             _ => Err(Errno::EPROTO),
         }

@@ -43,7 +43,16 @@ pub(super) struct Hand {
 
 impl Hand {
     pub(super) fn new(whole: usize, least: usize) -> Hand {
-        Hand { whole, least, segment: 0, dirs: Vec::new(), from: None, slices: SEGMENTS, share: 0, due: 0 }
+        Hand {
+            whole,
+            least,
+            segment: 0,
+            dirs: Vec::new(),
+            from: None,
+            slices: SEGMENTS,
+            share: 0,
+            due: 0,
+        }
     }
 }
 

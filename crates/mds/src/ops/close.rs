@@ -45,7 +45,9 @@ fn end_mark(r: &mut Run<'_>, fid: Fid) -> Step<()> {
     let marked = r.opens.is_marked(fid) && !r.opens.writing_elsewhere(fid, r.session);
     if marked && r.txn.inode(fid)?.flags & (A_SIZE_LAGS | A_INLINE) == A_SIZE_LAGS {
         r.then(Effect::Unmark(fid));
-        r.txn.edit(fid)?.flags &= !A_SIZE_LAGS;
+        let i = r.txn.edit(fid)?;
+        i.flags &= !A_SIZE_LAGS;
+        i.version += 1;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, rep: &SizeReport) -> Step<Res> {
         let i = r.txn.edit(fid)?;
         i.flags &= !A_INLINE;
         i.blocks = 0;
+        i.version += 1;
     }
     report::apply(r, fid, rep, false)?;
     r.then(Effect::Moved(fid));

@@ -23,7 +23,10 @@ pub(super) fn run(r: &mut Run<'_>, fid: Fid, flags: u32, handle: u64) -> Step<Re
     let striped = file && inode.flags & A_INLINE == 0 && inode.layout.is_some();
     let mark = striped && flags & O_WRITE != 0 && inode.flags & A_SIZE_LAGS == 0;
     if mark {
-        r.txn.edit(fid)?.flags |= A_SIZE_LAGS;
+        let i = r.txn.edit(fid)?;
+        i.flags |= A_SIZE_LAGS;
+        // Or an answer of before, taken in late, would hide it.
+        i.version += 1;
         inode = r.txn.inode(fid)?;
     }
     let want_inline = file && inode.flags & A_INLINE != 0 && flags & O_NO_INLINE == 0;
