@@ -67,9 +67,10 @@ struct Test {
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Minutes after which no check is started any more; those left have failed
-    #[arg(long, default_value_t = 42, value_name = "MINUTES")]
-    budget: u64,
+    /// Minutes after which no check is started any more; those left have failed (default: 42 with four processors and
+    /// more, 63 with fewer)
+    #[arg(long, value_name = "MINUTES")]
+    budget: Option<u64>,
     /// Only the cases with this in their names; others of their check may need those left out
     #[arg(long, value_name = "TEXT")]
     cases: Option<String>,
@@ -130,7 +131,9 @@ fn test(args: Test) -> Result<bool> {
             release: args.release,
             pinstripe: args.pinstripe,
             keep: args.keep,
-            budget: Duration::from_secs(args.budget * 60),
+            budget: Duration::from_secs(
+                60 * args.budget.unwrap_or_else(crate::runner::default_budget),
+            ),
             scratch: args.scratch,
             options: args.options,
             cases: args.cases,

@@ -315,6 +315,12 @@ pub fn default_jobs() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
 }
 
+/// Minutes until no check is started any more, unless told otherwise: with fewer processors than four all that takes
+/// their time takes longer.
+pub fn default_budget() -> u64 {
+    if default_jobs() < 4 { 63 } else { 42 }
+}
+
 /// Runs the steps that install packages and build the program, in this process.
 pub fn build_now(settings: &Settings, program: Option<&std::path::Path>) -> Result<()> {
     let cx = crate::cx::Cx::new(settings.clone());
