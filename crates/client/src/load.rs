@@ -182,7 +182,7 @@ impl Core {
             return Ok(attr);
         }
         // Written under a lease that is being given back: the OSTs know of it before the MDT.
-        let mut unheard = None;
+        let mut unheard = false;
         if let Some(inode) = self.registry.find(attr.fid) {
             let mut tries = 0;
             loop {
@@ -204,8 +204,8 @@ impl Core {
                     st.learn(&attr, asked.epoch);
                     read = st.atime;
                 }
-                let late = st.unsaid;
-                unheard = st.unreported.then(|| st.mtime.unwrap_or(attr.mtime));
+                let (late, written) = (st.unsaid, st.mtime);
+                unheard = st.unreported;
                 drop(st);
                 self.options.pauses.point();
                 self.let_out(&inode)?;
@@ -219,6 +219,9 @@ impl Core {
                         continue;
                     }
                 }
+                if unheard && let Some(t) = written {
+                    attr.mtime = t;
+                }
                 if let Some(late) = late {
                     late.show(&mut attr);
                 }
@@ -227,12 +230,14 @@ impl Core {
                 break;
             }
         }
-        let lags = attr.flags & A_SIZE_LAGS != 0;
-        match unheard {
-            _ if lags => self.measured(attr, asked),
-            // A time that was set by hand since is no time of a write.
-            Some(mtime) => self.measured(attr, asked).map(|attr| Attr { mtime, ..attr }),
-            None => Ok(attr),
+        match attr.flags & A_SIZE_LAGS != 0 {
+            true => self.measured(attr, asked),
+            // The time is known: one that was set by hand since is no time of a write.
+            false if unheard => {
+                let mtime = attr.mtime;
+                self.measured(attr, asked).map(|attr| Attr { mtime, ..attr })
+            }
+            false => Ok(attr),
         }
     }
 

@@ -22,7 +22,7 @@ const STEPS: usize = 400;
 
 struct World {
     clients: Vec<Client>,
-    /// Client, file, handle, whether it writes.
+    /// Client, file, handle.
     open: Vec<(usize, Fid, u64)>,
     files: Vec<Fid>,
     seen: HashMap<(Fid, u64), Attr>,
