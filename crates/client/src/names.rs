@@ -2,7 +2,10 @@
 //!
 //! Role: what the MDT would say of a name once all that waits here has reached it. Assumptions: the
 //! caller holds the lock of [`crate::wb`], and asks only while it holds the lease. Bounded by
-//! twice `max_cached_inodes` ([`crate::Options`]): directories nobody used lately go first. Never does: I/O.
+//! twice `max_cached_inodes` ([`crate::Options`]): directories nobody used lately go first; of a large one
+//! it is kept which names it cannot hold ([`hashes`]), so that making others needs no message. Never does: I/O.
+
+mod hashes;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,12 @@ use rustc_hash::FxHashMap as HashMap;
 
 use crate::ages::{Ages, Tick};
 use crate::leases::Mark;
+use hashes::Hashes;
+
+/// Names from which on those of a directory are not forgotten at once: of fewer, one message tells all.
+const FOLD_MIN: usize = 1024;
+/// Hashes that count as much as a name with all that is known of it.
+const PER_NAME: usize = 8;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +40,8 @@ struct Dir {
     list: BTreeMap<(u64, Box<[u8]>), Option<(Fid, FileKind)>>,
     /// Every entry up to this cookie is in the list; u64::MAX: all.
     filled: u64,
+    /// Those that are not in it, as far as they are known; never less far than `filled`.
+    hashes: Hashes,
     /// Counts changes of names.
     changes: u64,
     /// Look-ups the list could not answer.
@@ -49,7 +60,10 @@ pub(crate) struct Names {
     /// Of names over all directories, and these.
     ages: Ages,
     parents: HashMap<Fid, Fid>,
+    /// In all lists.
     count: usize,
+    /// Among all hashes.
+    hashed: usize,
 }
 
 /// A page of a listing.
@@ -74,9 +88,27 @@ fn suffix(name: &[u8]) -> Option<&[u8]> {
 }
 
 impl Dir {
+    /// Whether every entry up to this hash is in the list.
+    fn lists(&self, hash: u64) -> bool {
+        self.filled == u64::MAX || hash < self.filled >> COOKIE_SHIFT
+    }
+
     /// Whether every entry of this hash is in the list.
     fn covers(&self, hash: u64) -> bool {
-        self.filled == u64::MAX || hash < self.filled >> COOKIE_SHIFT
+        self.lists(hash) || self.hashes.rules_out(hash)
+    }
+
+    /// What it counts against the limit.
+    fn weight(&self) -> usize {
+        self.list.len() + self.hashes.len() / PER_NAME + 1
+    }
+
+    /// Keeps of a large list what it rules out.
+    fn fold(&mut self) {
+        let present = self.list.iter().filter(|(_, is)| is.is_some());
+        self.hashes.add(present.map(|((hash, _), _)| *hash));
+        self.list = BTreeMap::new();
+        self.filled = 0;
     }
 }
 
@@ -84,7 +116,7 @@ impl Names {
     /// None is known.
     pub(crate) fn within(most: usize) -> Names {
         let (dirs, parents) = Default::default();
-        Names { dirs, ages: Ages::within(most), parents, count: 0 }
+        Names { dirs, ages: Ages::within(most), parents, count: 0, hashed: 0 }
     }
 
     /// What a name stands for.
@@ -122,6 +154,7 @@ impl Names {
     pub(crate) fn begin(&mut self, dir: Fid, mark: Mark) {
         let d = self.dirs.entry(dir).or_default();
         self.count -= d.list.len();
+        self.hashed -= d.hashes.len();
         let (changes, misses) = (d.changes, d.misses);
         *d = Dir { changes, misses, mark, ..Dir::default() };
     }
@@ -135,7 +168,8 @@ impl Names {
     pub(crate) fn born(&mut self, dir: Fid, parent: Fid, mark: Mark) {
         self.forget(dir);
         let used = self.ages.more();
-        self.dirs.insert(dir, Dir { filled: u64::MAX, used, mark, ..Dir::default() });
+        let hashes = Hashes::of_none();
+        self.dirs.insert(dir, Dir { filled: u64::MAX, hashes, used, mark, ..Dir::default() });
         self.parents.insert(dir, parent);
     }
 
@@ -193,8 +227,13 @@ impl Names {
             }
         }
         d.used = self.ages.now();
+        let upto = if end { u64::MAX } else { upto };
+        d.hashes.goes_on(from, upto);
         if goes_on {
-            d.filled = if end { u64::MAX } else { d.filled.max(upto) };
+            d.filled = d.filled.max(upto);
+        }
+        if d.filled == u64::MAX {
+            self.hashed -= d.hashes.clear();
         }
     }
 
@@ -288,7 +327,7 @@ impl Names {
     pub(crate) fn listed_first(&self, dir: Fid, name: &[u8], max: usize) -> Vec<(Fid, FileKind)> {
         let Some(d) = self.dirs.get(&dir) else { return Vec::new() };
         // Known to be absent may be some, too.
-        let listed = d.list.iter().take(4 * max).take_while(|((hash, _), _)| d.covers(*hash));
+        let listed = d.list.iter().take(4 * max).take_while(|((hash, _), _)| d.lists(*hash));
         let mut present = listed.filter_map(|((_, n), is)| is.map(|is| (n, is))).peekable();
         if present.peek().is_none_or(|(first, _)| ***first != *name) {
             return Vec::new();
@@ -331,6 +370,7 @@ impl Names {
     pub(crate) fn forget(&mut self, dir: Fid) {
         if let Some(d) = self.dirs.remove(&dir) {
             self.count -= d.list.len();
+            self.hashed -= d.hashes.len();
         }
         self.parents.remove(&dir);
     }
@@ -340,7 +380,10 @@ impl Names {
         let Some(d) = self.dirs.get_mut(&dir) else { return };
         let hash = name_hash(name);
         d.changes += 1;
-        if d.covers(hash) {
+        if d.hashes.reach() {
+            self.hashed += d.hashes.add(std::iter::once(hash));
+        }
+        if d.lists(hash) {
             // Not even up to the first cookie this name may have.
             d.filled = (hash << COOKIE_SHIFT) - 1;
         }
@@ -354,22 +397,39 @@ impl Names {
         *self = Names::within(self.ages.most());
     }
 
-    /// Keeps within the limit.
+    /// Keeps within the limit: of what was not used lately large lists become hashes, and what is still
+    /// too much goes.
     pub(crate) fn shrink(&mut self) {
         let most = self.ages.most();
-        if self.count + self.dirs.len() <= most && self.parents.len() <= most {
+        let weight = self.count + self.hashed / PER_NAME + self.dirs.len();
+        if weight <= most && self.parents.len() <= most {
             return;
         }
-        let weights = self.dirs.values().map(|d| (d.used, d.list.len() + 1));
-        let from = self.ages.keep_from(weights);
-        let count = &mut self.count;
+        let from = self.keep_from();
+        for d in self.dirs.values_mut().filter(|d| d.used < from) {
+            if d.list.len() >= FOLD_MIN && d.hashes.reach() {
+                self.count -= d.list.len();
+                self.hashed -= d.hashes.len();
+                d.fold();
+                self.hashed += d.hashes.len();
+            }
+        }
+        let from = self.keep_from();
+        let (count, hashed) = (&mut self.count, &mut self.hashed);
         self.dirs.retain(|_, d| {
             let keep = d.used >= from;
-            *count -= if keep { 0 } else { d.list.len() };
+            if !keep {
+                *count -= d.list.len();
+                *hashed -= d.hashes.len();
+            }
             keep
         });
         let dirs = &self.dirs;
         self.parents.retain(|dir, _| dirs.contains_key(dir));
+    }
+
+    fn keep_from(&self) -> Tick {
+        self.ages.keep_from(self.dirs.values().map(|d| (d.used, d.weight())))
     }
 }
 
