@@ -3,6 +3,7 @@
 //! Role: the newest version wins, whichever way it came. Assumptions: as [`crate::names`]. Bounded
 //! by `max_cached_inodes` ([`crate::Options`]): those nobody used lately go first. Never does: I/O.
 
+use net::sparse::give_back;
 use proto::attr::A_INLINE;
 use proto::{Attr, Fid, Layout};
 use rustc_hash::FxHashMap as HashMap;
@@ -142,19 +143,22 @@ impl Attrs {
 
     /// Nothing is known any more.
     pub(crate) fn forget(&mut self, fid: Fid) {
-        self.map.remove(&fid);
+        if self.map.remove(&fid).is_some() {
+            give_back(&mut self.map);
+        }
     }
 
     /// Nothing is known of any inode any more.
     pub(crate) fn clear(&mut self) {
         self.removals += 1;
         self.map.clear();
+        give_back(&mut self.map);
     }
 
     /// The inode is gone.
     pub(crate) fn removed(&mut self, fid: Fid) {
         self.removals += 1;
-        self.map.remove(&fid);
+        self.forget(fid);
     }
 
     #[cfg(test)]

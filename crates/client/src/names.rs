@@ -9,6 +9,7 @@ mod hashes;
 
 use std::collections::BTreeMap;
 
+use net::sparse::give_back;
 use proto::order::{COOKIE_SHIFT, cookie, name_hash};
 use proto::{Fid, FileKind};
 use rustc_hash::FxHashMap as HashMap;
@@ -371,8 +372,11 @@ impl Names {
         if let Some(d) = self.dirs.remove(&dir) {
             self.count -= d.list.len();
             self.hashed -= d.hashes.len();
+            give_back(&mut self.dirs);
         }
-        self.parents.remove(&dir);
+        if self.parents.remove(&dir).is_some() {
+            give_back(&mut self.parents);
+        }
     }
 
     /// Nothing is known of a name any more.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::time::{Duration, Instant};
 
 use client::OpenFile;
+use net::sparse::give_back;
 use parking_lot::Mutex;
 use proto::{Attr, FileKind};
 use rustc_hash::FxHashMap as HashMap;
@@ -119,6 +120,7 @@ impl Nodes {
             return false;
         }
         let gone = shard.remove(&node);
+        give_back(&mut shard);
         drop(shard);
         gone.map(|gone| self.forgotten(gone)).is_some()
     }

@@ -53,6 +53,7 @@ mod quiet_log;
 mod reader;
 mod server;
 mod socket;
+pub mod sparse;
 
 pub use auth::{Accepted, Challenge, Proof};
 pub use client::backoff::Backoff;

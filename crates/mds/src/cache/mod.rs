@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use net::sparse::give_back;
 use proto::{Enc, Fid};
 use store::Write;
 
@@ -448,6 +449,7 @@ impl Cache {
                 if let Some(s) = table.get(&fid).filter(|s| dead(s, floor)) {
                     self.weight = self.weight.saturating_sub(inode_weight(s.value.as_deref()));
                     table.remove(&fid);
+                    give_back(table);
                     self.bury(fid, floor);
                 }
             }
@@ -474,6 +476,7 @@ impl Cache {
         let done = |d: &Dir| d.dead && d.entries.is_empty() && d.group <= floor;
         if self.dirs.get(&dir).is_some_and(done) {
             self.dirs.remove(&dir);
+            give_back(&mut self.dirs);
         }
     }
 

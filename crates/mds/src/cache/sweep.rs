@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use net::sparse::give_back;
 use proto::Fid;
 
 use super::dir::{Dir, Place};
@@ -81,6 +82,7 @@ impl Cache {
             freed += inode_weight(s.value.as_deref());
             false
         });
+        give_back(&mut self.inodes[self.hand.segment]);
         self.hand.segment = (self.hand.segment + 1) % SEGMENTS;
         if self.hand.segment.is_multiple_of(16) {
             seen += self.blobs.len();
@@ -91,6 +93,7 @@ impl Cache {
                 freed += s.value.as_ref().map_or(0, |b| b.len()) + BLOB_WEIGHT;
                 false
             });
+            give_back(&mut self.blobs);
         }
         let (bytes, names) = self.sweep_dirs(floor);
         self.weight = self.weight.saturating_sub(freed + bytes);
@@ -132,6 +135,7 @@ impl Cache {
                 self.hand.dirs.pop();
                 if slice.forget {
                     self.dirs.remove(&fid);
+                    give_back(&mut self.dirs);
                 }
             }
         }
