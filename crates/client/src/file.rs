@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::attr::A_HAS_XATTR;
 use proto::{Attr, Errno, Fid, SetAttr};
 
 use crate::ahead::Stream;
@@ -232,6 +233,11 @@ impl OpenFile {
     pub fn known_attr(&self) -> Option<Attr> {
         let st = self.inode.st.lock();
         self.core().knows(&st).then(|| st.show())
+    }
+
+    /// Whether it has extended attributes, as far as this client has heard.
+    pub fn has_xattrs(&self) -> bool {
+        self.inode.st.lock().attr.flags & A_HAS_XATTR != 0
     }
 
     /// Reads at `offset`; fewer bytes only at the end of the file.

@@ -6,7 +6,7 @@
 //! (invariant 3): the epoch is noted before a call and compared after it. Notifications are sent by
 //! the client's own thread, which holds no lock a handler may want.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Caches {
     pub(crate) handles: Arc<Handles>,
     /// Names of files that the kernel keeps among others.
     pub(crate) gates: Gates,
+    /// Counts file capabilities that were set here; begins with 1.
+    pub capabilities: AtomicU64,
     me: Weak<Caches>,
 }
 
@@ -90,6 +92,7 @@ impl Caches {
             pages,
             handles,
             gates: Gates::default(),
+            capabilities: AtomicU64::new(1),
             me: me.clone(),
         })
     }

@@ -13,13 +13,14 @@ use fuse::{
     WriteIn, open_flags,
 };
 use proto::attr::*;
-use proto::mds::{C_EXCL, C_TRUNC};
+use proto::mds::{C_EXCL, C_TRUNC, Cred};
 
 use crate::caches::Mark;
 use crate::convert::{cred, entry, errno, name_errno};
 use crate::fs::PinstripeFs;
 use crate::handles::{Handle, OPENED_TO_RUN};
 use crate::unheard::Doubt;
+use crate::xattrs::CAPABILITY;
 
 /// Writes from this size on are kept without a copy, bytes; smaller ones would hold a whole
 /// buffer each.
@@ -180,6 +181,8 @@ impl PinstripeFs {
         }
         if w.kill_suidgid {
             self.kill_suid(req, &h.file)?;
+        } else if !w.from_cache && (w.flags as i32 & libc::O_DIRECT != 0 || !h.keeps_pages) {
+            self.kill_capability_of(req, &h)?;
         }
         let len = data.len();
         let append = w.flags as i32 & libc::O_APPEND != 0 && !w.from_cache;
@@ -225,12 +228,27 @@ impl PinstripeFs {
             self.caches.touched(self.caches.node(file.fid()));
         }
         if attr.flags & A_HAS_XATTR != 0 {
-            self.caches.unlearn(file.fid());
-            match self.client.removexattr(cred, file.fid(), b"security.capability") {
-                Ok(_) | Err(proto::Errno::ENODATA) => {}
-                Err(e) => return Err(errno(e)),
-            }
+            self.kill_capability(cred, file)?;
         }
+        Ok(())
+    }
+
+    fn kill_capability(&self, cred: &Cred, file: &OpenFile) -> Result<(), Errno> {
+        self.caches.unlearn(file.fid());
+        match self.client.removexattr(cred, file.fid(), CAPABILITY) {
+            Ok(_) | Err(proto::Errno::ENODATA) => Ok(()),
+            Err(e) => Err(errno(e)),
+        }
+    }
+
+    /// A write past the kernel's pages takes file capabilities, whoever writes: of others the kernel itself does it.
+    fn kill_capability_of(&self, req: &Request, h: &Handle) -> Result<(), Errno> {
+        let set = self.caches.capabilities.load(Ordering::SeqCst);
+        if !h.file.has_xattrs() || h.plain_at.load(Ordering::SeqCst) == set {
+            return Ok(());
+        }
+        self.kill_capability(&cred(req), &h.file)?;
+        h.plain_at.store(set, Ordering::SeqCst);
         Ok(())
     }
 

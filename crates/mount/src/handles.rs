@@ -37,6 +37,8 @@ pub struct Handle {
     pub serial: u64,
     /// A lock was asked for through it.
     pub locked: AtomicBool,
+    /// What [`crate::caches::Caches::capabilities`] was when the file was last seen to have none.
+    pub plain_at: AtomicU64,
     /// Opened by execve(2).
     runs: bool,
 }
@@ -73,6 +75,7 @@ impl Handles {
             closing: AtomicBool::new(false),
             keeps_pages,
             locked: AtomicBool::new(false),
+            plain_at: AtomicU64::new(0),
             serial: self.serial.fetch_add(1, Ordering::Relaxed),
             runs: flags & OPENED_TO_RUN != 0,
         }));

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use fuse::{Errno, Reply, Request, Xattr};
@@ -25,6 +26,9 @@ const PATHS: &[u8] = b"lustre.paths";
 /// OSTs, a line each: index and bytes free, `-` where it does not answer. So that programs which choose
 /// stripe counts need not ask the servers.
 const OSTS: &[u8] = b"lustre.osts";
+
+/// What a program may do that a user who starts it may not; see capabilities(7).
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// A label of SELinux.
 const LABEL: &[u8] = b"security.selinux";
@@ -138,6 +142,9 @@ impl PinstripeFs {
         let mark = self.caches.mark();
         let mut attr =
             self.client.setxattr(&cred, fid, name, value, flags).map_err(|e| self.lost(req, e))?;
+        if name == CAPABILITY {
+            self.caches.capabilities.fetch_add(1, Ordering::SeqCst);
+        }
         // The kernel asks for it with either ACL; only the access ACL changes the mode.
         let kills = kill_sgid && name == b"system.posix_acl_access";
         if kills && attr.mode & 0o2000 != 0 {

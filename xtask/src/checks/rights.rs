@@ -1,6 +1,7 @@
 //! Who may do what: modes, ACLs, setgid directories, sticky bit, supplementary groups, umask,
 //! capabilities. Each step is done as some user on the mount and on the local file system.
 
+use super::Aligned;
 use crate::cx::Cx;
 use crate::fs::Fs;
 use crate::plan::{Check, Need};
@@ -9,8 +10,10 @@ use crate::proc::Cmd;
 use crate::user::{User, act};
 use anyhow::{Result, ensure};
 use rustix::fs::{Access, Mode, OFlags, XattrFlags, lsetxattr, open, removexattr, setxattr};
-use std::fs::{Permissions, set_permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::fs::{File, Permissions, set_permissions};
+use std::os::unix::fs::{
+    FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink,
+};
 use std::path::Path;
 
 pub const CHECK: Check = Check {
@@ -452,15 +455,39 @@ fn xattrs(p: &mut Probe) -> Result<()> {
     p.say("short buffer", rustix::fs::getxattr(&file, "user.long", &mut [0u8; 10]).map(|_| ()));
     p.say("short buffer for the list", rustix::fs::listxattr(&file, &mut [0u8; 3]).map(|_| ()));
     p.say("on a directory", setxattr(&p.dir, "user.dir", b"1", none));
-    p.say(
-        "a capability",
-        Ok::<_, std::io::Error>({
-            let bytes = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            setxattr(&file, "security.capability", &bytes, none).map_err(|e| e.to_string())
-        }),
-    );
+    p.say("a capability", setxattr(&file, CAPABILITY, &NET_ADMIN, none));
     std::fs::write(&file, "more")?;
-    p.say("gone after a write", get(&file, "security.capability"));
+    p.say("gone after a write", get(&file, CAPABILITY));
+    capability_and_direct_writes(p)
+}
+
+const CAPABILITY: &str = "security.capability";
+/// CAP_NET_ADMIN, permitted.
+const NET_ADMIN: [u8; 20] = [1, 0, 0, 2, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Writes past the page cache take a capability as others do, also one that was set after the file was opened and
+/// beside other attributes, and whoever writes.
+fn capability_and_direct_writes(p: &mut Probe) -> Result<()> {
+    let none = XattrFlags::empty();
+    let mut block = Aligned::new(4096);
+    let block = &*block.bytes();
+    let root = User { uid: 0, gid: 0, groups: &[] };
+    for (who, user) in USERS.iter().chain([&("root", root)]) {
+        let file = p.at(&format!("direct-{who}"));
+        std::fs::write(&file, vec![1; 8192])?;
+        chown(&file, Some(user.uid), Some(user.gid))?;
+        p.say(format!("{who}: another attribute"), setxattr(&file, "user.a", b"1", none));
+        let flags = OFlags::DIRECT.bits() as i32;
+        let direct = File::options().write(true).custom_flags(flags).open(&file)?;
+        for round in 0..2 {
+            p.say(format!("{who}: set {round}"), setxattr(&file, CAPABILITY, &NET_ADMIN, none));
+            let write = || direct.write_at(block, 4096);
+            p.say(format!("{who}: write {round}"), act(*user, write)?);
+            p.say(format!("{who}: left {round}"), get(&file, CAPABILITY));
+            p.say(format!("{who}: write again {round}"), act(*user, write)?);
+        }
+        p.say(format!("{who}: the other one"), get(&file, "user.a"));
+    }
     Ok(())
 }
 
