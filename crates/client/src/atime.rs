@@ -23,12 +23,7 @@ impl Core {
             let talks: Vec<Talk> = files.iter().filter_map(try_talk).collect();
             let told = |talk: &Talk| Some((talk.0.fid, talk.0.st.lock().atime?));
             let told: Vec<_> = talks.iter().filter_map(told).collect();
-            let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
-            let report = |(fid, atime): &(Fid, TimeSpec)| {
-                let report = SizeReport { atime: Some(*atime), ..none.clone() };
-                Op::Report { fid: *fid, report }
-            };
-            let ops: Vec<Op> = told.iter().map(report).collect();
+            let ops: Vec<Op> = told.iter().map(|(fid, atime)| read_at(*fid, *atime)).collect();
             let answers = if ops.is_empty() { Ok(Vec::new()) } else { self.mdt.past(ops) };
             for ((fid, atime), answer) in told.into_iter().zip(answers.unwrap_or_default()) {
                 let talk = talks.iter().find(|talk| talk.0.fid == fid);
@@ -74,13 +69,21 @@ impl Core {
     /// Whether the next read of a file moves its access time.
     pub(crate) fn moves_atime(&self, st: &State) -> bool {
         let last = st.atime.unwrap_or(st.attr.atime);
-        let mtime = st.mtime.unwrap_or(st.attr.mtime);
+        self.moves(last, st.mtime.unwrap_or(st.attr.mtime), st.attr.ctime)
+    }
+
+    /// The same, of what has these times.
+    pub(crate) fn moves(&self, last: TimeSpec, mtime: TimeSpec, ctime: TimeSpec) -> bool {
         match self.options.atime {
             Atime::Never => false,
             Atime::Strict => true,
-            Atime::Relative => {
-                last <= mtime || last <= st.attr.ctime || now().sec - last.sec >= DAY
-            }
+            Atime::Relative => last <= mtime || last <= ctime || now().sec - last.sec >= DAY,
         }
     }
+}
+
+/// Tells that an inode was read then, and nothing else.
+pub(crate) fn read_at(fid: Fid, atime: TimeSpec) -> Op {
+    let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
+    Op::Report { fid, report: SizeReport { atime: Some(atime), ..none } }
 }

@@ -23,6 +23,7 @@ use crate::leases::Leases;
 use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
+use crate::looks::Looks;
 use crate::mdt::{Mdt, own_cred};
 use crate::opening::Openings;
 use crate::promises::Promises;
@@ -305,6 +306,7 @@ fn make_core(
         senders: Senders::new(),
         behind: Mutex::new(Behind::new()),
         closings,
+        looks: Looks::default(),
         options,
     }
 }

@@ -21,6 +21,7 @@ use crate::leases::{Got, Leases, Mark};
 use crate::listener::Told;
 use crate::local::Local;
 use crate::locks::LockTable;
+use crate::looks::Looks;
 use crate::mdt::Mdt;
 use crate::opening::Openings;
 use crate::ost::Ost;
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     /// Commits that nobody waits for.
     pub(crate) behind: Mutex<Behind<Arc<Inode>>>,
     pub(crate) closings: Sender<Closing>,
+    pub(crate) looks: Looks,
 }
 
 /// What was so when something was asked.

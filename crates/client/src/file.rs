@@ -371,6 +371,9 @@ impl OpenFile {
         let target = (&to.inode, to_offset);
         let n = self.core().copy((&self.inode, offset), target, len, to.how())?;
         to.written()?;
+        if !self.flags.noatime {
+            self.core().accessed(&self.inode);
+        }
         Ok(n)
     }
 }

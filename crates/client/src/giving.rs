@@ -254,6 +254,8 @@ impl Core {
             }
         }
         self.tell_read(&read);
+        let attrs = recall.back.0.iter().filter(|l| l.bits & LS_ATTR != 0);
+        self.tell_looks_of(attrs.map(|l| l.fid));
         (rest, groups)
     }
 

@@ -41,6 +41,7 @@ mod listener;
 mod load;
 mod local;
 mod locks;
+mod looks;
 mod mdt;
 mod meta;
 mod names;

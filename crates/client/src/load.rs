@@ -179,7 +179,7 @@ impl Core {
         mut asked: Asked,
     ) -> Result<Attr, Errno> {
         if attr.kind() != FileKind::File {
-            return Ok(attr);
+            return Ok(self.looks.show(attr));
         }
         // Written under a lease that is being given back: the OSTs know of it before the MDT.
         let mut unheard = false;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::attr::{A_SIZE_LAGS, S_OPENED, S_SIZE};
+use proto::attr::{A_SIZE_LAGS, S_ATIME, S_ATIME_NOW, S_OPENED, S_SIZE};
 use proto::layout::LayoutSpec;
 use proto::mds::{
     C_OPEN, C_TMPFILE, C_TRUNC, Cred, O_READ, O_WRITE, Op, OpenInfo, RD_PLUS, RN_WHITEOUT, Res,
@@ -104,6 +104,9 @@ impl Client {
         };
         if let Some(inode) = inode {
             return core.set_file(cred, &inode, set);
+        }
+        if set.valid & (S_ATIME | S_ATIME_NOW) != 0 {
+            core.looks.forget(fid);
         }
         if set.valid & S_SIZE == 0 {
             return self.ask_attr(cred, Op::SetAttr { fid, set });
@@ -310,7 +313,14 @@ impl Client {
 
     /// Target of a symlink.
     pub fn readlink(&self, cred: &Cred, fid: Fid) -> Result<Bytes, Errno> {
-        self.ask_data(cred, Op::ReadLink { fid })
+        let target = self.ask_data(cred, Op::ReadLink { fid })?;
+        self.core().looked_at(fid);
+        Ok(target)
+    }
+
+    /// A directory was listed from its beginning.
+    pub fn listed_from_beginning(&self, dir: Fid) {
+        self.core().looked_at(dir);
     }
 
     /// Opens a regular file.

@@ -313,6 +313,7 @@ impl Core {
                 outcome = outcome.and(durable.and_then(|()| self.tell(inode, true, false)));
             }
         }
+        self.tell_looks();
         // An MDT that can be asked also sees to what others did. Who unmounts, or syncs the whole machine, does not wait for
         // one that is lost and lacks nothing.
         let synced = match !self.mdt.session.is_connected() && self.mdt_has_all() {

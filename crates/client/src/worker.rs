@@ -101,6 +101,7 @@ pub(crate) fn flush(core: &Arc<Core>, wake: &Receiver<()>, stop: &Receiver<()>) 
         if core.mdt.flush().is_err() {
             tracing::debug!("the MDT takes nothing");
         }
+        core.tell_old_looks();
         core.note_lost();
         core.registry.trim().into_iter().for_each(|fid| core.leases.gone(fid));
     }

@@ -73,6 +73,56 @@ fn who_keeps_attributes_is_told_when_another_has_read_the_file() {
     assert!([&a, &c].iter().all(|client| look(client).mode & 0o777 == 0o600));
 }
 
+/// Listing a directory and reading a symbolic link move their access times as reading a file does: at once here,
+/// later for others, and a time that another sets by hand afterwards stands.
+#[test]
+fn what_is_listed_or_followed_has_an_access_time() {
+    let world = World::new(1);
+    let (a, b) = (world.client(), world.client());
+    let dir = FileKind::Dir.mode_bits() | 0o755;
+    let link = FileKind::Symlink.mode_bits() | 0o777;
+    let make = |name: &[u8], mode, target: &[u8]| {
+        a.create(&root(), Fid::ROOT, name, mode, 0, 0, target, 0, None).unwrap().attr.fid
+    };
+    let dirs = (0..100).map(|n| make(format!("d{n}").as_bytes(), dir, b""));
+    let fids: Vec<Fid> = dirs.chain([make(b"l", link, b"target")]).collect();
+    let l = fids[100];
+    a.sync_all().unwrap();
+    let look = |client: &Client, fid: Fid| client.getattr(&root(), fid).unwrap();
+    let before: Vec<Attr> = fids.iter().map(|fid| look(&b, *fid)).collect();
+    let messages = b.stats().mds_messages;
+    for fid in &fids[..100] {
+        assert!(b.readdir(&root(), *fid, 0, 4096, false).unwrap().entries.is_empty());
+        b.listed_from_beginning(*fid);
+    }
+    assert_eq!(&b.readlink(&root(), l).unwrap()[..], b"target");
+    let seen: Vec<TimeSpec> = fids.iter().map(|fid| look(&b, *fid).atime).collect();
+    assert!(seen.iter().zip(&before).all(|(seen, before)| *seen > before.atime));
+    assert!(seen.iter().zip(&before).all(|(seen, before)| *seen > before.mtime));
+    // Each was asked for once; its time waits.
+    assert!(b.stats().mds_messages - messages <= 110, "{}", b.stats().mds_messages - messages);
+    // Once more: nothing has changed since, so the time stands.
+    b.listed_from_beginning(fids[0]);
+    b.readlink(&root(), l).unwrap();
+    assert_eq!((look(&b, fids[0]).atime, look(&b, l).atime), (seen[0], seen[100]));
+    for (fid, sec) in [(fids[1], 1_000_000_000), (l, 4_000_000_000)] {
+        let atime = TimeSpec { sec, nsec: 7 };
+        let set = SetAttr { valid: S_ATIME, atime, ..SetAttr::none() };
+        a.setattr(&root(), fid, set, None).unwrap();
+    }
+    a.rmdir(&root(), Fid::ROOT, b"d2").unwrap();
+    let messages = b.stats().mds_messages;
+    b.sync_all().unwrap();
+    assert!(b.stats().mds_messages - messages < 10, "many in one message");
+    for client in [&a, &b] {
+        assert_eq!(look(client, fids[1]).atime.sec, 1_000_000_000);
+        assert_eq!(look(client, l).atime.sec, 4_000_000_000);
+        until(|| (3..100).all(|n| look(client, fids[n]).atime == seen[n]));
+        let plain = |a: Attr| Attr { version: 0, atime: TimeSpec::default(), ..a };
+        assert_eq!(plain(look(client, fids[50])), plain(before[50].clone()));
+    }
+}
+
 /// Another sees when a file was read, if not at once.
 #[test]
 fn another_mount_sees_when_a_file_was_read() {

@@ -8,6 +8,7 @@ use proto::{Attr, Fid};
 
 use crate::convert::{cred, listed, name_errno};
 use crate::fs::PinstripeFs;
+use crate::keeps::NO_ATIME;
 
 /// Cookie after `.`; hashes leave the numbers below 16 free.
 const DOT: u64 = 1;
@@ -43,6 +44,14 @@ impl PinstripeFs {
             }
         }
         Some(if offset <= DOT_DOT { 0 } else { offset })
+    }
+
+    /// A part of a directory was read, from that offset on. What the kernel has kept of it is listed without a word:
+    /// then it has not changed since it was read, and rarely would its access time move.
+    pub(crate) fn looked(&self, (node, fh): (u64, u64), offset: u64, done: bool) {
+        if done && offset == 0 && fh & NO_ATIME == 0 {
+            self.client.listed_from_beginning(self.caches.fid(node));
+        }
     }
 
     pub(crate) fn list(

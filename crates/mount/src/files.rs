@@ -345,7 +345,14 @@ impl PinstripeFs {
 
     pub(crate) fn copy(&self, c: CopyIn) -> Result<u64, Errno> {
         let (from, to) = (self.handles.get(c.fh_in)?, self.handles.get(c.fh_out)?);
-        from.file.copy_range(c.off_in, &to.file, c.off_out, c.len).map_err(errno)
+        let accessed = || from.file.known_attr().map(|a| a.atime);
+        let before = accessed();
+        let done = from.file.copy_range(c.off_in, &to.file, c.off_out, c.len).map_err(errno);
+        // Of what is read here, and not by the kernel, it does not know that it was.
+        if accessed() != before {
+            self.caches.drop_attributes([self.caches.node(from.file.fid())]);
+        }
+        done
     }
 }
 

@@ -18,7 +18,7 @@ use crate::convert::{
 use crate::export::is_asked_of_node;
 use crate::handles::Handles;
 use crate::holds::{OpenDirs, What};
-use crate::keeps::LISTED_ALONE;
+use crate::keeps::{LISTED_ALONE, NO_ATIME};
 use crate::locks::{Owners, Waits};
 use crate::pages::Pages;
 use crate::retries::Retries;
@@ -360,11 +360,12 @@ impl Filesystem for PinstripeFs {
         self.pages.settle(nodeid, done, reply);
     }
 
-    fn opendir(&self, _req: &Request, nodeid: u64, _flags: u32, reply: Reply<Open>) {
+    fn opendir(&self, _req: &Request, nodeid: u64, flags: u32, reply: Reply<Open>) {
+        let quiet = if flags as i32 & libc::O_NOATIME != 0 { NO_ATIME } else { 0 };
         let keep = self.caches.valid(self.caches.mark());
         self.open_dirs.opened(nodeid);
         let flags = if keep { open_flags::CACHE_DIR | open_flags::KEEP_CACHE } else { 0 };
-        reply.ok(Open { fh: if keep { LISTED_ALONE } else { 0 }, flags });
+        reply.ok(Open { fh: quiet | if keep { LISTED_ALONE } else { 0 }, flags });
     }
 
     fn readdir(
@@ -378,6 +379,7 @@ impl Filesystem for PinstripeFs {
     ) {
         let mark = self.caches.mark();
         let names = self.list(req, nodeid, offset, size);
+        self.looked((nodeid, fh), offset, names.is_ok());
         let last = names.as_ref().is_ok_and(DirBuf::is_empty);
         self.listed((nodeid, fh), mark, last, || reply.send(names));
     }
@@ -393,6 +395,7 @@ impl Filesystem for PinstripeFs {
     ) {
         let mark = self.caches.mark();
         let names = self.list_plus(req, nodeid, offset, size);
+        self.looked((nodeid, fh), offset, names.is_ok());
         let last = names.as_ref().is_ok_and(DirPlusBuf::is_empty);
         self.listed((nodeid, fh), mark, last, || reply.send(names));
     }

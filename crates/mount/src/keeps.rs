@@ -13,6 +13,8 @@ use crate::under_way::Writing;
 
 /// The number of directories that were opened while this mount was alone; others have 0.
 pub(crate) const LISTED_ALONE: u64 = 1;
+/// Of one that was opened with O_NOATIME.
+pub(crate) const NO_ATIME: u64 = 2;
 /// Tries to have a file watched while the MDT calls something of it back; each takes a message.
 const WATCH_TRIES: u32 = 40;
 /// Pause after the second try; it doubles up to the other.
@@ -115,7 +117,7 @@ impl PinstripeFs {
         last: bool,
         send: impl FnOnce(),
     ) {
-        let shared = || fh == LISTED_ALONE && !self.caches.valid(mark);
+        let shared = || fh & LISTED_ALONE != 0 && !self.caches.valid(mark);
         let dropped = last && shared() && self.caches.drop_listed(node);
         send();
         if !dropped && shared() {

@@ -473,7 +473,7 @@ fn capability_and_direct_writes(p: &mut Probe) -> Result<()> {
     let block = &*block.bytes();
     let root = User { uid: 0, gid: 0, groups: &[] };
     for (who, user) in USERS.iter().chain([&("root", root)]) {
-        let file = p.at(&format!("direct-{who}"));
+        let file = p.at(format!("direct-{who}"));
         std::fs::write(&file, vec![1; 8192])?;
         chown(&file, Some(user.uid), Some(user.gid))?;
         p.say(format!("{who}: another attribute"), setxattr(&file, "user.a", b"1", none));

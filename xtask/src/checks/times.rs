@@ -6,8 +6,8 @@ use crate::plan::{Check, Need};
 use crate::probe::{Probe, compare};
 use anyhow::{Result, ensure};
 use rustix::fs::{
-    AtFlags, CWD, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags, statx,
-    utimensat,
+    AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    XattrFlags, open, statx, utimensat,
 };
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -40,6 +40,11 @@ fn run(cx: &Cx) -> Result<()> {
         set(&file, OLD, Timespec { tv_sec: OLD.tv_sec + 9, tv_nsec: 0 })?;
         std::fs::read(&file)?;
         ensure!(std::fs::metadata(&file)?.atime() == OLD.tv_sec, "reading moved the access time");
+        let dir = fs.mnt.join("dir");
+        std::fs::create_dir(&dir)?;
+        set(&dir, OLD, OLD)?;
+        ensure!(std::fs::read_dir(&dir)?.count() == 0);
+        ensure!(std::fs::metadata(&dir)?.atime() == OLD.tv_sec, "listing moved the access time");
         Ok(())
     });
     cx.case("down and fsck, noatime", || fs.down_and_check());
@@ -177,12 +182,52 @@ fn relatime(p: &mut Probe) -> Result<()> {
         ("access before modification", now - 100, now - 50),
         ("access after modification", now - 50, now - 100),
         ("access two days old", now - 200_000, now - 300_000),
+        ("access to come", now + 1000, now),
     ] {
         set(&file, at(access), at(modification))?;
         let mut text = Vec::new();
         std::fs::File::open(&file)?.read_to_end(&mut text)?;
         let moved = std::fs::metadata(&file)?.atime() != access;
         p.fact(what, moved);
+        set(&file, at(access), at(modification))?;
+        let (from, to) = (std::fs::File::open(&file)?, std::fs::File::create(p.at("copy"))?);
+        rustix::fs::copy_file_range(&from, None, &to, None, 4)?;
+        p.fact(format!("{what}, copied from"), std::fs::metadata(&file)?.atime() != access);
+        looked_at(p, what, at(access), at(modification))?;
+    }
+    Ok(())
+}
+
+/// So does listing a directory, and reading a symbolic link or following it; but not for who asked for that.
+fn looked_at(p: &mut Probe, what: &str, access: Timespec, modification: Timespec) -> Result<()> {
+    let (dir, link) = (p.at(format!("listed {what}")), p.at(format!("link {what}")));
+    std::fs::create_dir(&dir)?;
+    std::fs::write(dir.join("in it"), "text")?;
+    let moved =
+        |path: &Path| Ok::<_, std::io::Error>(path.symlink_metadata()?.atime() != access.tv_sec);
+    let list = |flags| {
+        let opened = open(&dir, OFlags::RDONLY | OFlags::DIRECTORY | flags, Mode::empty())?;
+        let names = rustix::fs::Dir::new(opened)?;
+        anyhow::Ok(names.filter_map(Result::ok).count())
+    };
+    set(&dir, access, modification)?;
+    p.fact(format!("{what}: names"), list(OFlags::NOATIME)?);
+    p.fact(format!("{what}: listed with O_NOATIME"), moved(&dir)?);
+    std::fs::write(dir.join("more"), "text")?;
+    set(&dir, access, modification)?;
+    p.fact(format!("{what}: names again"), list(OFlags::empty())?);
+    p.fact(format!("{what}: listed"), moved(&dir)?);
+    set(&dir, access, modification)?;
+    p.fact(format!("{what}: set after it"), moved(&dir)?);
+    for (how, follow) in [("read", false), ("followed", true)] {
+        // Another one: what a link holds is kept.
+        let link = link.with_extension(how);
+        symlink("f", &link)?;
+        set(&link, access, modification)?;
+        let done =
+            if follow { std::fs::metadata(&link).map(drop) } else { link.read_link().map(drop) };
+        p.say(format!("{what}: {how}"), done);
+        p.fact(format!("{what}: link {how}"), moved(&link)?);
     }
     Ok(())
 }
