@@ -6,6 +6,7 @@ use crate::runner::{Options, Runner};
 use crate::{checks, holder, locker, steps};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -114,12 +115,19 @@ fn code(result: Result<bool>) -> ExitCode {
     }
 }
 
+/// Shows the checks; whoever reads that may end before (`| head`).
+fn list() -> Result<()> {
+    let line = |check: &Check| format!("{:<16} {}\n", check.name, check.about);
+    let text: String = checks::ALL.iter().map(|check| line(check)).collect();
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context("standard output"),
+        _ => Ok(()),
+    }
+}
+
 fn test(args: Test) -> Result<bool> {
     if args.list {
-        for check in checks::ALL {
-            println!("{:<16} {}", check.name, check.about);
-        }
-        return Ok(true);
+        return list().map(|()| true);
     }
     let chosen = choose(&args.names, args.quick)?;
     let jobs = args.jobs.unwrap_or_else(crate::runner::default_jobs);
