@@ -282,7 +282,7 @@ impl Core {
         }
         // An MDT that takes nothing now is waited for first: of what follows nothing is told twice.
         self.mdt.flush_all();
-        self.tell_looks();
+        self.tell_looks_past();
         self.closed_all();
         // One for all: the MDT lets itself be put off for a limited time only.
         let until = Instant::now() + self.options.request_timeout;

@@ -8,11 +8,13 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
-use proto::{Attr, Fid, TimeSpec};
+use proto::mds::{Op, Res};
+use proto::{Attr, Errno, Fid, TimeSpec};
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::atime::read_at;
 use crate::core::{Core, now};
+use crate::mdt::own_cred;
 use crate::worker::{CLOSES_PER_MESSAGE, TICKS_PER_EXPIRE};
 
 /// Inodes of which times wait to be told.
@@ -50,6 +52,19 @@ impl Looks {
             attr.atime = attr.atime.max(*time);
         }
         attr
+    }
+
+    fn all(&self) -> Vec<(Fid, TimeSpec)> {
+        self.times.lock().iter().map(|(fid, time)| (*fid, *time)).collect()
+    }
+
+    /// The MDT knows this time, or will.
+    fn told(&self, fid: Fid, time: TimeSpec) {
+        self.with(|times| {
+            if times.get(&fid) == Some(&time) {
+                times.remove(&fid);
+            }
+        });
     }
 
     /// A time was set by hand, or the inode is gone.
@@ -91,11 +106,25 @@ impl Core {
         if self.looks.is_empty() {
             return;
         }
-        let all: Vec<(Fid, TimeSpec)> = self.looks.with(|times| times.iter().map(pair).collect());
-        self.tell_times(&all);
+        let all = self.looks.all();
+        // What may be changed here first is: an answer that knows nothing of what is logged meanwhile would undo that.
+        let here = |(fid, time): &(Fid, TimeSpec)| {
+            let told = self.mdt.here(&own_cred(), read_at(*fid, *time)).is_ok();
+            if told {
+                self.looks.told(*fid, *time);
+            }
+            told
+        };
+        let (_, there): (Vec<_>, Vec<_>) = all.into_iter().partition(here);
+        self.tell_times(&there, |ops| self.mdt.there(&own_cred(), ops).map(|told| told.0));
     }
 
-    /// Tells it of some, before others change their attributes.
+    /// The same while others wait for this client, and it is not alone any more: waits for none of its operations.
+    pub(crate) fn tell_looks_past(&self) {
+        self.tell_times(&self.looks.all(), |ops| self.mdt.past(ops));
+    }
+
+    /// Tells it so of some, before others change their attributes.
     pub(crate) fn tell_looks_of(&self, fids: impl Iterator<Item = Fid>) {
         if self.looks.is_empty() {
             return;
@@ -103,33 +132,27 @@ impl Core {
         let some = |times: &mut HashMap<Fid, TimeSpec>| {
             fids.filter_map(|fid| times.get(&fid).map(|t| (fid, *t))).collect::<Vec<_>>()
         };
-        self.tell_times(&self.looks.with(some));
+        self.tell_times(&self.looks.with(some), |ops| self.mdt.past(ops));
     }
 
-    fn tell_times(&self, all: &[(Fid, TimeSpec)]) {
+    fn tell_times(
+        &self,
+        all: &[(Fid, TimeSpec)],
+        tell: impl Fn(Vec<Op>) -> Result<Vec<Res>, Errno>,
+    ) {
         let mut left = all;
         while !left.is_empty() {
             let some = &left[..left.len().min(CLOSES_PER_MESSAGE)];
             let ops = some.iter().map(|(fid, time)| read_at(*fid, *time)).collect();
-            let told = match self.mdt.past(ops) {
+            let told = match tell(ops) {
                 // The last one may have failed: its inode is gone. None after that was run.
                 Ok(results) if !results.is_empty() => results.len(),
                 // They are told another time.
                 _ => return,
             };
             let (told, rest) = left.split_at(told.min(some.len()));
-            self.looks.with(|times| {
-                for (fid, time) in told {
-                    if times.get(fid) == Some(time) {
-                        times.remove(fid);
-                    }
-                }
-            });
+            told.iter().for_each(|(fid, time)| self.looks.told(*fid, *time));
             left = rest;
         }
     }
-}
-
-fn pair((fid, time): (&Fid, &TimeSpec)) -> (Fid, TimeSpec) {
-    (*fid, *time)
 }

@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
 use common::{READ, WRITE, World, root, until};
-use pinstripe_client::{Client, Data};
+use pinstripe_client::{Client, Data, Options, Pauses};
 use proto::attr::{S_ATIME, S_MODE};
 use proto::{Attr, Fid, FileKind, SetAttr, TimeSpec};
 
@@ -120,6 +123,61 @@ fn what_is_listed_or_followed_has_an_access_time() {
         until(|| (3..100).all(|n| look(client, fids[n]).atime == seen[n]));
         let plain = |a: Attr| Attr { version: 0, atime: TimeSpec::default(), ..a };
         assert_eq!(plain(look(client, fids[50])), plain(before[50].clone()));
+    }
+}
+
+/// Alone, that goes the way of all other changes, and none of these is lost by it.
+#[test]
+fn a_look_that_is_told_undoes_no_change() {
+    let world = World::new(1);
+    let pauses = Pauses::seeded(1, 8, Duration::from_millis(3));
+    let a = world.client_with(Options { pauses, ..Options::default() });
+    let dir = FileKind::Dir.mode_bits() | 0o755;
+    let file = FileKind::File.mode_bits() | 0o644;
+    let make = |parent, name: &str, mode| {
+        a.create(&root(), parent, name.as_bytes(), mode, 0, 0, b"", 0, None).unwrap().attr.fid
+    };
+    let dirs: Vec<Fid> = (0..50).map(|n| make(Fid::ROOT, &format!("d{n}"), dir)).collect();
+    a.sync_all().unwrap();
+    let messages = a.stats().mds_messages;
+    let look = |client: &Client, fid: Fid| client.getattr(&root(), fid).unwrap();
+    let mut seen = Vec::new();
+    for d in &dirs {
+        a.listed_from_beginning(*d);
+        seen.push(look(&a, *d).atime);
+    }
+    assert_eq!(a.stats().mds_messages, messages, "nobody was asked, or told");
+    // Changed after it was looked at, in every way: told with it, before it, and after it.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..200 {
+                dirs.iter().for_each(|d| assert_ne!(make(*d, &format!("f{n}"), file), *d));
+            }
+            stop.store(true, SeqCst);
+        });
+        let mut last: Vec<Attr> = dirs.iter().map(|d| look(&a, *d)).collect();
+        while !stop.load(SeqCst) {
+            dirs.iter().for_each(|d| a.listed_from_beginning(*d));
+            a.sync_all().unwrap();
+            for (d, last) in dirs.iter().zip(&mut last) {
+                let now = look(&a, *d);
+                assert!(now.version >= last.version, "{last:?} became {now:?}");
+                assert!(
+                    now.mtime >= last.mtime && now.atime >= last.atime,
+                    "{last:?} became {now:?}"
+                );
+                *last = now;
+            }
+        }
+    });
+    let shown: Vec<Attr> = dirs.iter().map(|d| look(&a, *d)).collect();
+    a.shutdown().unwrap();
+    let b = world.client();
+    for (d, shown) in dirs.iter().zip(shown) {
+        assert_eq!(look(&b, *d), shown);
+        let entries = b.readdir(&root(), *d, 0, 1 << 20, false).unwrap().entries;
+        assert_eq!(entries.len(), 200);
     }
 }
 
