@@ -101,9 +101,9 @@ impl Core {
         }
     }
 
-    /// Tells the MDT of all of them.
+    /// Tells the MDT of all of them. For one that is lost nobody waits because of that: they wait themselves.
     pub(crate) fn tell_looks(&self) {
-        if self.looks.is_empty() {
+        if self.looks.is_empty() || !self.mdt.session.is_connected() {
             return;
         }
         let all = self.looks.all();
