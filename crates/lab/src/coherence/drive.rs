@@ -123,7 +123,7 @@ pub(super) const START_MODE: u64 = 0o600;
 
 pub(super) struct Worker<'a> {
     pub(super) options: &'a Options,
-    who: Who,
+    pub(super) who: Who,
     pub(super) dir: PathBuf,
     pub(super) rng: StdRng,
     since: Instant,
@@ -176,7 +176,7 @@ fn play(
         let seed = options.seed ^ (round << 32) ^ ((mount as u64) << 16) ^ ((thread as u64) << 24);
         let mut worker = Worker {
             options,
-            who: Who { mount, thread },
+            who: Who { mount, thread, way: 0 },
             dir: options.dirs[mount].join(name),
             rng: StdRng::seed_from_u64(seed),
             since,
@@ -318,6 +318,7 @@ impl Worker<'_> {
             self.maps.clear();
             return std::thread::sleep(GONE);
         }
+        self.who.way = 0;
         match self.rng.random_range(0..14) {
             0..=4 if self.has("bytes") => self.bytes(),
             10 | 11 if self.has("mapped") => self.mapped(),
@@ -343,6 +344,7 @@ impl Worker<'_> {
         let n = self.rng.random_range(0..spots);
         let (path, at) = self.spot(n);
         let how = self.rng.random_range(0..2);
+        self.who.way = how;
         let set = self.new_value();
         let unknown = set.map(|v| Any::Register(n, RegisterOp::MaybeSet(v)));
         self.note(

@@ -77,6 +77,9 @@ fn one<O: Redo>(
     violations.extend(verdict(&told.what, &kills::mortal(object, &own), &own));
 }
 
+/// Operations shown that fit, before those that do not.
+const SHOWN: usize = 12;
+
 fn verdict<O: Object>(what: &str, object: &O, own: &[Entry<O::Op>]) -> Option<String>
 where
     O::Op: Debug,
@@ -85,7 +88,7 @@ where
         Ok(_) => None,
         Err(Violation::TooTangled) => Some(format!("{what}: not decided")),
         Err(Violation::Unexplained { fits, stuck }) => {
-            let last = fits.iter().rev().take(6).rev();
+            let last = fits.iter().rev().take(SHOWN).rev();
             let last: Vec<_> = last.map(|i| format!("    {:?}", own[*i])).collect();
             let stuck: Vec<_> = stuck.iter().map(|i| format!("    {:?}", own[*i])).collect();
             Some(format!(

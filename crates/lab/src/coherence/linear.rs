@@ -27,6 +27,8 @@ pub trait Object {
 pub struct Who {
     pub mount: usize,
     pub thread: usize,
+    /// Of several ways to do it the one that was taken, as the exerciser counts them.
+    pub way: u32,
 }
 
 /// One operation.
@@ -42,9 +44,9 @@ pub struct Entry<Op> {
 
 impl<Op: Debug> Debug for Entry<Op> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Who { mount, thread } = self.who;
+        let Who { mount, thread, way } = self.who;
         let us = |nanos: u64| nanos / 1000;
-        write!(f, "mount {mount} thread {thread}, {} to ", us(self.call))?;
+        write!(f, "mount {mount} thread {thread} way {way}, {} to ", us(self.call))?;
         match self.back {
             Some(back) => write!(f, "{} us: {:?}", us(back), self.op),
             None => write!(f, "? us: {:?}", self.op),

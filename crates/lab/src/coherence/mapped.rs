@@ -40,6 +40,7 @@ impl Worker<'_> {
         let (file, at) = PAGES[n];
         let path = self.dir.join(file);
         let how = self.rng.random_range(0..4);
+        self.who.way = how;
         let set = self.new_value();
         let register = MAPPED + n;
         let unknown = set.map(|v| Any::Register(register, RegisterOp::MaybeSet(v)));
