@@ -275,12 +275,12 @@ impl Caches {
     }
 
     /// One file's pages are dropped, which were called back, also while they are read. `beside`: writes of this mount
-    /// may wait for others.
-    fn drop_pages(&self, fid: Fid, beside: bool) {
+    /// may wait for others. `unkeeps`: see [`Pages::recalled`].
+    fn drop_pages(&self, fid: Fid, beside: bool, unkeeps: bool) {
         let node = self.node(fid);
         match beside && self.client.writes(fid) {
-            true => self.pages.recalled(node, || self.pages.give_up(node)),
-            false => self.pages.recalled(node, || {
+            true => self.pages.recalled(node, unkeeps, || self.pages.give_up(node)),
+            false => self.pages.recalled(node, unkeeps, || {
                 self.drop_one(fid);
                 true
             }),
@@ -313,7 +313,7 @@ impl Listener for Caches {
         // Pages of files that are mapped or executed, or were opened before others came.
         for lease in leases.iter().filter(|l| l.bits & LS_READ != 0) {
             // An owner's writes wait for nobody.
-            self.drop_pages(lease.fid, lease.bits & LS_WRITE == 0);
+            self.drop_pages(lease.fid, lease.bits & LS_WRITE == 0, false);
         }
         let names = leases.iter().filter(|l| l.bits & (LS_LOOKUP | LS_DIRX) != 0);
         if let Some(me) = self.me.upgrade() {
@@ -335,8 +335,8 @@ impl Listener for Caches {
     }
 
     fn written(&self, fid: Fid) {
-        if self.pages.unkeep(self.node(fid)) {
-            self.drop_pages(fid, true);
+        if self.pages.shows_kept(self.node(fid)) {
+            self.drop_pages(fid, true, true);
         }
     }
 

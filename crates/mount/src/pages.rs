@@ -105,6 +105,7 @@ impl Drop for Droppers {
         self.0.noted.notify_all();
         self.0.asked.notify_all();
         self.0.dropped.notify_all();
+        self.0.passed.notify_all();
     }
 }
 
@@ -153,9 +154,11 @@ impl Pages {
         st.doubtful.contains_key(&node) || st.recalled.contains_key(&node)
     }
 
-    /// They are about to be dropped; whether there may be any.
-    pub fn unkeep(&self, node: u64) -> bool {
-        self.state.lock().kept.remove(&node)
+    /// Whether the kernel may show pages of a node that were kept: also those that are called back just now, and may not be
+    /// dropped yet.
+    pub fn shows_kept(&self, node: u64) -> bool {
+        let st = self.state.lock();
+        st.kept.contains(&node) || st.recalled.contains_key(&node)
     }
 
     /// No lease is believed any more: what was read under one is dropped.
@@ -205,9 +208,20 @@ impl Pages {
 
     /// Pages of a node are called back: `drops` drops them. What is read meanwhile is dropped, too, or read when
     /// this has been answered: otherwise readers that come again and again would keep it for ever.
-    /// Ends early where they could not be dropped.
-    pub fn recalled(&self, node: u64, drops: impl Fn() -> bool) {
-        self.state.lock().recalled.insert(node, Recall::default());
+    /// Ends early where they could not be dropped. One at a time for a node: another that has begun to drop them, and
+    /// waits for one that is read from a lost OST, may have all the others still before it. `unkeeps`: what was kept is
+    /// nobody's any more, but for what is read from now on.
+    pub fn recalled(&self, node: u64, unkeeps: bool, drops: impl Fn() -> bool) {
+        let mut st = self.state.lock();
+        while !st.ended && st.recalled.contains_key(&node) {
+            self.passed.wait(&mut st);
+        }
+        // Together: who finds neither has nothing to drop.
+        if unkeeps {
+            st.kept.remove(&node);
+        }
+        st.recalled.insert(node, Recall::default());
+        drop(st);
         for _ in 0..MAX_PASSES {
             if let Some(recall) = self.state.lock().recalled.get_mut(&node) {
                 *recall = Recall { pass: recall.pass + 1, late: false };
@@ -364,7 +378,7 @@ mod tests {
         assert!(!pages.read_while_recalled(7), "nothing is called back");
         let (other, passes) = (Arc::clone(&pages), Cell::new(0));
         let reader = Cell::new(None);
-        pages.recalled(7, || {
+        pages.recalled(7, true, || {
             passes.set(passes.get() + 1);
             if passes.get() == 1 {
                 let other = Arc::clone(&other);
@@ -381,12 +395,41 @@ mod tests {
         assert!(!pages.read_while_recalled(7));
     }
 
+    /// The first has begun to drop them, and waits for one that is read; the second must not be answered before it has
+    /// dropped what was there when it came.
+    #[test]
+    fn a_second_call_back_of_a_node_is_not_done_before_its_pages_are_dropped() {
+        let pages = Arc::new(Pages::default());
+        pages.keep(7);
+        let (go_on, held) = std::sync::mpsc::channel::<()>();
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (pages, first, second) = (&pages, say.clone(), say);
+            scope.spawn(move || {
+                pages.recalled(7, true, || {
+                    first.send("the first has begun").unwrap();
+                    held.recv().is_ok()
+                });
+            });
+            assert_eq!(said.recv(), Ok("the first has begun"));
+            assert!(pages.shows_kept(7), "they are not dropped yet");
+            scope.spawn(move || {
+                pages.recalled(7, true, || second.send("the second drops").is_ok());
+            });
+            let early = said.recv_timeout(Duration::from_millis(200));
+            assert!(early.is_err(), "{early:?} beside the first");
+            go_on.send(()).unwrap();
+            assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok("the second drops"));
+        });
+        assert!(!pages.shows_kept(7));
+    }
+
     #[test]
     fn a_call_back_is_of_one_node() {
         let pages = Arc::new(Pages::default());
         let (other, passes) = (Arc::clone(&pages), Cell::new(0));
         let reader = Cell::new(None);
-        pages.recalled(7, || {
+        pages.recalled(7, true, || {
             passes.set(passes.get() + 1);
             let other = Arc::clone(&other);
             reader.set(Some(std::thread::spawn(move || other.read_while_recalled(8))));
@@ -399,7 +442,7 @@ mod tests {
     #[test]
     fn what_a_write_holds_is_not_waited_for_again_and_again() {
         let (pages, passes) = (Pages::default(), Cell::new(0));
-        pages.recalled(7, || {
+        pages.recalled(7, true, || {
             pages.state.lock().recalled.entry(7).or_default().late = true;
             passes.set(passes.get() + 1);
             false
@@ -413,7 +456,8 @@ mod tests {
         let pages = Pages::default();
         pages.keep(1);
         pages.keep(2);
-        assert!(pages.unkeep(1) && !pages.unkeep(1) && pages.keeps(2));
+        pages.recalled(1, true, || true);
+        assert!(!pages.keeps(1) && !pages.shows_kept(1) && pages.shows_kept(2));
         pages.doubt_kept();
         assert!(!pages.keeps(2));
         let st = pages.state.lock();
