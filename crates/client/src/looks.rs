@@ -67,7 +67,15 @@ impl Looks {
         });
     }
 
-    /// A time was set by hand, or the inode is gone.
+    /// Of an inode that is gone: as [`Looks::show`], for the last time. Nobody is told: each would be a message, as what
+    /// fails ends it.
+    pub(crate) fn last(&self, attr: Attr) -> Attr {
+        let attr = self.show(attr);
+        self.forget(attr.fid);
+        attr
+    }
+
+    /// A time was set by hand.
     pub(crate) fn forget(&self, fid: Fid) {
         if !self.is_empty() {
             self.with(|times| times.remove(&fid));

@@ -216,6 +216,7 @@ impl Client {
     fn lost_name(&self, mut attr: Attr, asked: Asked) -> Attr {
         if attr.nlink == 0 {
             self.core().registry.gone(attr.fid);
+            attr = self.core().looks.last(attr);
         }
         if attr.nlink > 0 || attr.is_dir() {
             return self.settled_or_told(attr, asked);

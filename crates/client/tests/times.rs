@@ -181,6 +181,33 @@ fn a_look_that_is_told_undoes_no_change() {
     }
 }
 
+/// What was listed and is removed then, as by `rm -r`, takes no message to say when.
+#[test]
+fn when_what_is_gone_was_looked_at_is_told_to_nobody() {
+    let world = World::new(1);
+    let a = world.client();
+    let mode = FileKind::Dir.mode_bits() | 0o755;
+    let names: Vec<Vec<u8>> = (0..50).map(|n| format!("d{n}").into_bytes()).collect();
+    for name in &names {
+        a.create(&root(), Fid::ROOT, name, mode, 0, 0, b"", 0, None).unwrap();
+    }
+    a.sync_all().unwrap();
+    let messages = a.stats().mds_messages;
+    for name in &names {
+        let dir = a.lookup(&root(), Fid::ROOT, name).unwrap();
+        a.listed_from_beginning(dir.fid);
+        let shown = a.getattr(&root(), dir.fid).unwrap().atime;
+        assert!(shown > dir.atime);
+        assert_eq!(
+            a.rmdir(&root(), Fid::ROOT, name).unwrap().atime,
+            shown,
+            "who holds it sees that"
+        );
+    }
+    a.sync_all().unwrap();
+    assert!(a.stats().mds_messages - messages < 10, "{}", a.stats().mds_messages - messages);
+}
+
 /// Another sees when a file was read, if not at once.
 #[test]
 fn another_mount_sees_when_a_file_was_read() {

@@ -11,9 +11,9 @@ use crate::fs::PinstripeFs;
 use crate::prompt::{are_whole, around};
 use crate::under_way::Writing;
 
-/// The number of directories that were opened while this mount was alone; others have 0.
+/// In the number of an open directory: it was opened while this mount was alone.
 pub(crate) const LISTED_ALONE: u64 = 1;
-/// Of one that was opened with O_NOATIME.
+/// In the same: it was opened with O_NOATIME.
 pub(crate) const NO_ATIME: u64 = 2;
 /// Tries to have a file watched while the MDT calls something of it back; each takes a message.
 const WATCH_TRIES: u32 = 40;
