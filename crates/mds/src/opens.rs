@@ -184,6 +184,12 @@ impl Opens {
         self.by_fid.get(&fid).is_some_and(|v| v.iter().any(|h| h.session != session))
     }
 
+    /// Sessions that have a file open, or may be writing its objects; some more than once.
+    pub fn users(&self, fid: Fid) -> impl Iterator<Item = u64> {
+        let open = self.by_fid.get(&fid).into_iter().flatten().map(|h| h.session);
+        open.chain(self.writing.get(&fid).into_iter().flatten().copied())
+    }
+
     /// Flags of an open.
     pub fn flags(&self, fid: Fid, session: u64, handle: u64) -> u32 {
         let v = self.by_fid.get(&fid);

@@ -16,12 +16,14 @@ pub mod mgs;
 pub mod ops;
 pub mod order;
 pub mod oss;
+pub mod stride;
 pub mod wire;
 
 pub use attr::{Attr, FileKind, SetAttr, TimeSpec};
 pub use errno::Errno;
 pub use fid::{Fid, FidRange};
 pub use layout::Layout;
+pub use stride::Stride;
 pub use wire::{Dec, DecodeError, Enc, Wire};
 
 /// Version of the wire protocol; both sides must speak the same.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::attr::{Attr, FileKind, SetAttr, TimeSpec};
 use crate::fid::{Fid, FidRange};
 use crate::layout::{Layout, LayoutSpec};
+use crate::stride::Stride;
 use crate::wire::List;
 
 /// Most operations in one compound.
@@ -181,6 +182,9 @@ pub const LS_DIRX: u8 = 64;
 /// writes did to size and times may be told late. The bytes themselves go through.
 pub const LS_LATE: u8 = 128;
 
+/// Strides in one [`Op::LockAhead`] at most.
+pub const MAX_STRIDES: usize = 16;
+
 /// Give back the SOLE lease: another client is there.
 pub const R_SOLE_END: u8 = 1;
 /// The client is alone again: SOLE is granted.
@@ -334,6 +338,10 @@ crate::wire_enum! {
         /// `unwatched` is as in [`Unwatched`]. Its answer is about what is left, and keeps no other call-back from being
         /// sent. One that is answered is passed over: [`Res::Done`].
         34 => PutOff { call: u64, left: List<Fid>, unwatched: List<Fid> },
+        /// Of a file that it writes beside others, under [`LS_LATE`]: from now on this session touches nothing of its
+        /// objects but `strides` (no more than [`MAX_STRIDES`]), until it says otherwise. Empty: it goes where it likes
+        /// again, which is answered when nobody's grant rests on the promise any more: [`Res::LockAhead`].
+        35 => LockAhead { fid: Fid, strides: List<Stride> },
     }
 }
 
@@ -370,6 +378,10 @@ crate::wire_enum! {
         13 => Conflict { lock: Option<LockDesc> },
         /// Paths.
         14 => Paths { paths: List<Vec<u8>> },
+        /// Whether the MDT took the promise (if not, one of before stands), and whether all others who have the file open
+        /// have promised to keep out of it: then what is written there may wait in memory, as long as [`LS_LATE`] is not
+        /// called back.
+        15 => LockAhead { kept: bool, granted: bool },
     }
 }
 
@@ -454,6 +466,20 @@ mod tests {
             [&[34, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0][..], &fid(3), &[1, 0, 0, 0], &fid(5)];
         assert_eq!(op.to_bytes(), expect.concat());
         assert_eq!(Op::from_bytes(&expect.concat()), Ok(op));
+    }
+
+    #[test]
+    fn golden_bytes_of_a_promise_and_its_answer() {
+        let stride = Stride { start: 5, len: 6, step: 7 };
+        let op = Op::LockAhead { fid: Fid::new(3, 4), strides: List(vec![stride]) };
+        let mut expect = vec![0; 45];
+        (expect[0], expect[1], expect[9], expect[17]) = (35, 3, 4, 1);
+        (expect[21], expect[29], expect[37]) = (5, 6, 7);
+        assert_eq!(op.to_bytes(), expect);
+        assert_eq!(Op::from_bytes(&expect), Ok(op));
+        let res = Res::LockAhead { kept: true, granted: false };
+        assert_eq!(res.to_bytes(), [15, 1, 0]);
+        assert_eq!(Res::from_bytes(&[15, 1, 0]), Ok(res));
     }
 
     proptest! {

@@ -13,6 +13,9 @@
 //!   under which anything is believed ("direct service"). Who writes it may have `LS_LATE`: nobody is
 //!   told attributes of the file, and nobody sets any, before those who have it have told what their
 //!   writes did. It ends with the last handle that can write.
+//! - If all sessions that have such a file open have promised to keep to bytes of their own ([`lockahead`]), what each writes
+//!   there may wait in its memory while it has `LS_LATE`. Who comes to the file, looks at it or goes back on a promise
+//!   calls that back first.
 //! - Beside direct service a session may *watch* a file: it asks for `LS_READ` alone (`Op::Lease`), because it
 //!   keeps bytes where it cannot look before they are shown again (pages of a kernel). Nobody else has
 //!   `LS_LATE` then, so every write is told before it returns, and telling it calls the watch back.
@@ -43,6 +46,7 @@
 
 pub mod calls;
 pub mod hot;
+pub mod lockahead;
 pub mod policy;
 pub mod table;
 #[cfg(test)]

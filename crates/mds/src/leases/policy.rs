@@ -59,6 +59,7 @@ pub fn named(op: &Op, mut f: impl FnMut(Fid, u8)) {
         | Op::CancelLock { .. }
         | Op::Release { .. }
         | Op::PutOff { .. }
+        | Op::LockAhead { .. }
         | Op::Status {} => {}
     }
 }

@@ -75,6 +75,7 @@ pub fn run(r: &mut Run<'_>, op: &Op) -> Step<Res> {
         | Op::CancelLock { .. }
         | Op::Release { .. }
         | Op::PutOff { .. }
+        | Op::LockAhead { .. }
         | Op::Status {} => Err(Errno::EOPNOTSUPP.into()),
     }
 }
@@ -115,6 +116,7 @@ pub fn changes(op: &Op) -> bool {
             | Op::FidToPath { .. }
             | Op::Release { .. }
             | Op::PutOff { .. }
+            | Op::LockAhead { .. }
             | Op::Lease { .. }
             | Op::Status {}
     )

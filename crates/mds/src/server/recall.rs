@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::mds::*;
-use proto::{Errno, Fid, FileKind};
+use proto::{Errno, Fid, FileKind, Stride};
 use rustc_hash::FxHashMap as HashMap;
 
 use super::accessed::Reads;
@@ -16,6 +16,7 @@ use super::task::Task;
 use crate::cache::Changes;
 use crate::leases::calls::{Calls, Conflict};
 use crate::leases::hot::Hot;
+use crate::leases::lockahead::LockAhead;
 use crate::leases::policy::{self, Want};
 use crate::leases::table::Table;
 use crate::leases::*;
@@ -67,6 +68,8 @@ pub struct Leases {
     pub calls: Calls,
     /// Directories without leases.
     pub hot: Hot,
+    /// Who keeps to which bytes of files that several write.
+    pub ahead: LockAhead,
     /// What others have read.
     pub reads: Reads,
     /// Counters.
@@ -83,6 +86,14 @@ impl Leases {
     /// Tasks that wait for leases.
     pub fn waiting(&self) -> usize {
         self.aside.len()
+    }
+
+    /// A session has bits no more, nor what rests on them.
+    pub fn take(&mut self, fid: Fid, session: u64, bits: u8) {
+        self.table.take(fid, session, bits);
+        if bits & LS_LATE != 0 {
+            self.ahead.revoke(fid, session);
+        }
     }
 
     /// The target has failed: nobody waits any more.
@@ -144,6 +155,10 @@ impl State {
     pub fn in_the_way(&self, task: &Task, op: &Op) -> Result<(), Halt> {
         if !self.shares() {
             return Ok(());
+        }
+        if let Op::LockAhead { fid, strides } = op {
+            let fid = if *fid == Fid::CURRENT { task.current } else { *fid };
+            return self.rests_on(task.session.id(), fid, strides.0.is_empty());
         }
         if task.asks_in_a_row() {
             return self.in_the_way_of_a_row(task);
@@ -266,17 +281,50 @@ impl State {
             return;
         }
         for (fid, _) in changes.inodes.iter().filter(|(_, new)| new.is_none()) {
+            self.leases.ahead.forget(*fid);
             self.leases.table.forget(*fid);
         }
     }
 
     /// A session has closed a handle, and told what it did: with the last one to write with this ends.
     pub fn end_late(&mut self, session: u64, res: &Res) {
-        if let Res::Attr { attr } = res
-            && !self.ns.opens.writes(attr.fid, session, 0)
-        {
-            self.leases.table.take(attr.fid, session, LS_LATE);
+        let Res::Attr { attr } = res else { return };
+        if !self.ns.opens.writes(attr.fid, session, 0) {
+            self.leases.take(attr.fid, session, LS_LATE);
         }
+        if !self.ns.opens.users(attr.fid).any(|user| user == session) {
+            self.leases.ahead.end(attr.fid, session);
+        }
+    }
+
+    /// Who goes back on a promise waits for all who were granted what rests on it; `ends`: it does.
+    fn rests_on(&self, session: u64, fid: Fid, ends: bool) -> Result<(), Halt> {
+        let mut found = Vec::new();
+        if ends {
+            let has = |holder| self.leases.table.of(fid, holder) & LS_LATE != 0;
+            let granted = self.leases.ahead.granted_elsewhere(fid, session).filter(|h| has(*h));
+            let conflict = |session| Conflict { fid, session, bits: LS_LATE, written: false };
+            found.extend(granted.map(conflict));
+        }
+        settle(found)
+    }
+
+    /// A session keeps to some bytes of a file, or to none any more.
+    pub fn lock_ahead(&mut self, session: u64, fid: Fid, strides: Vec<Stride>) -> Res {
+        let l = &mut self.leases;
+        if strides.is_empty() {
+            l.ahead.end(fid, session);
+            return Res::LockAhead { kept: false, granted: false };
+        }
+        let may = self.sole.holder.is_none() && self.ns.opens.writes(fid, session, 0);
+        if !may {
+            return Res::LockAhead { kept: false, granted: false };
+        }
+        let others = l.table.others(fid, session).all(|(_, has)| has & !LS_LATE == 0);
+        let all = self.ns.opens.users(fid).all(|u| u == session || l.ahead.keeps(fid, u));
+        let has = l.table.of(fid, session) & LS_LATE != 0 && !l.calls.busy(fid);
+        let (kept, granted) = l.ahead.promise(fid, session, strides, has && others && all);
+        Res::LockAhead { kept, granted }
     }
 
     /// Sets a task aside until others have given up what is in its way.
@@ -405,7 +453,7 @@ impl State {
         unwatched: &[Fid],
     ) {
         for l in &body.back.0 {
-            self.leases.table.take(l.fid, session, l.bits);
+            self.leases.take(l.fid, session, l.bits);
         }
         for fid in unwatched.iter().filter(|fid| body.written.0.contains(fid)) {
             self.leases.table.take(*fid, session, LS_READ);
@@ -445,6 +493,7 @@ impl State {
     /// A session is gone, and cannot do anything any more: what it had.
     pub fn drop_leases(&mut self, session: u64) {
         self.leases.table.drop_session(session);
+        self.leases.ahead.drop_session(session);
         self.leases.reads.drop_session(session);
         self.leases.full.remove(&session);
         let tickets = self.leases.calls.drop_session(session);

@@ -307,6 +307,12 @@ impl State {
         self.ns.links = task.links.take();
         let Some(op) = task.op() else { return Err(Stop::from(Errno::EINVAL).into()) };
         self.in_the_way(task, op)?;
+        if let Op::LockAhead { fid, strides } = op {
+            let fid = if *fid == Fid::CURRENT { task.current } else { *fid };
+            let strides = strides.0.clone();
+            task.aside = Default::default();
+            return Ok(self.lock_ahead(session, fid, strides));
+        }
         let now = task.compound.at.0.get(task.next).copied();
         let now = now.unwrap_or_else(|| self.options.clock.now());
         let outcome = self.ns.run(session, &task.compound.cred, op, task.current, now);
@@ -411,7 +417,7 @@ impl State {
                 result(Ok(Res::Done {}))
             }
             Op::Release { leases } => {
-                leases.0.iter().for_each(|l| self.leases.table.take(l.fid, session, l.bits));
+                leases.0.iter().for_each(|l| self.leases.take(l.fid, session, l.bits));
                 result(Ok(Res::Done {}))
             }
             _ => None,

@@ -49,6 +49,7 @@ pub fn json(s: &State) -> Vec<u8> {
 
 fn leases(s: &State) -> serde_json::Value {
     let (l, f) = (&s.leases, &s.leases.figures);
+    let (kept, granted) = l.ahead.count();
     let hot: Vec<_> = l.hot.all(s.options.clock.now()).iter().map(|fid| fid.to_string()).collect();
     json!({
         "count": l.table.len(),
@@ -64,5 +65,7 @@ fn leases(s: &State) -> serde_json::Value {
         "put_off": f.put_off,
         "accessed": f.accessed,
         "hot": hot,
+        "kept_ahead": kept,
+        "granted_ahead": granted,
     })
 }
