@@ -13,6 +13,7 @@ use crate::ahead::Stream;
 use crate::client::Client;
 use crate::core::Core;
 use crate::inode::Inode;
+use crate::lockahead::Steps;
 use crate::mdt::own_cred;
 use crate::types::Offer;
 use crate::write::{At, How};
@@ -105,6 +106,7 @@ pub struct OpenFile {
     handle: u64,
     flags: OpenFlags,
     stream: Mutex<Stream>,
+    steps: Mutex<Steps>,
     /// How many failures of the file this open file has told, or came after.
     told: AtomicU64,
     /// The same for writes, which tell of those for want of room.
@@ -132,8 +134,8 @@ impl OpenFile {
         let (told, refused) = (AtomicU64::new(failures), AtomicU64::new(failures));
         let released = AtomicBool::new(false);
         let losses = AtomicU64::new(client.core().mdt.promises.opened(inode.fid));
-        let stream = Mutex::default();
-        OpenFile { client, inode, handle, flags, stream, told, refused, losses, released }
+        let (stream, steps) = (Mutex::default(), Mutex::default());
+        OpenFile { client, inode, handle, flags, stream, steps, told, refused, losses, released }
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -190,8 +192,8 @@ impl OpenFile {
         }
     }
 
-    fn how(&self) -> How {
-        How { direct: self.flags.direct, sync: self.flags.sync }
+    fn how(&self) -> How<'_> {
+        How { direct: self.flags.direct, sync: self.flags.sync, steps: Some(&self.steps) }
     }
 
     /// After a write: O_SYNC.

@@ -75,6 +75,8 @@ struct Group {
     leases: Vec<Lease>,
     owned: Vec<Arc<Inode>>,
     shown: Vec<Arc<Inode>>,
+    /// Written behind among others.
+    ahead: Vec<Arc<Inode>>,
     /// By others.
     written: Vec<Fid>,
 }
@@ -84,6 +86,7 @@ impl Group {
         self.leases.extend(other.leases);
         self.owned.extend(other.owned);
         self.shown.extend(other.shown);
+        self.ahead.extend(other.ahead);
         self.written.extend(other.written);
     }
 
@@ -220,14 +223,18 @@ impl Core {
                 let mut st = inode.st.lock();
                 st.ahead.clear();
                 st.direct_reads = 0;
+                if lease.bits & LS_LATE != 0 {
+                    st.kept.recalled();
+                    // Out of what waits in memory first; then it is told when that came.
+                    match st.is_untold() {
+                        true => group.ahead.push(inode.clone()),
+                        false => late.push(inode.clone()),
+                    }
+                }
                 // Told later, when it was read would undo a time that is set by hand now.
                 if lease.bits & LS_ATTR != 0 && st.atime.is_some() {
                     read.push(inode.clone());
                 }
-            }
-            // From here on writes tell themselves.
-            if lease.bits & LS_LATE != 0 {
-                late.push(inode.clone());
             }
             if lease.bits & LS_OPEN != 0
                 && let Err(e) = self.pin(&inode)
@@ -318,7 +325,7 @@ impl Core {
                 return;
             };
             // One that is asked about twice is told of once.
-            for files in [&mut all.owned, &mut all.shown] {
+            for files in [&mut all.owned, &mut all.shown, &mut all.ahead] {
                 files.sort_by_key(|inode| inode.fid);
                 files.dedup_by_key(|inode| inode.fid);
             }
@@ -331,6 +338,12 @@ impl Core {
     /// When this returns the servers know what was done under leases, and nothing of it is cached; what others wrote
     /// that nobody watches any more.
     fn give(self: &Arc<Core>, group: Group, until: Instant) -> Vec<Fid> {
+        for inode in group.ahead {
+            let drained = self.drain_by(&inode, until);
+            if let Err(e) = self.tell_late(&inode).and(drained) {
+                tracing::warn!(fid = %inode.fid, error = %e, "what was written behind is not all there");
+            }
+        }
         self.disown(group.owned, until);
         self.show_all(group.shown, until);
         self.announce(|l| l.recalled(&group.leases));

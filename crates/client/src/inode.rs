@@ -20,6 +20,7 @@ use crate::core::Asked;
 use crate::cut::Apart;
 use crate::lane::Lane;
 use crate::leases::Mark;
+use crate::lockahead::Kept;
 use crate::ranges::{Buf, RangeMap};
 
 /// Data that lives with the metadata.
@@ -114,10 +115,14 @@ pub(crate) struct State {
     pub(crate) unreported: bool,
     /// What writes among others did, under `LS_LATE`.
     pub(crate) unsaid: Option<Unsaid>,
+    /// Bytes that this client keeps to among others.
+    pub(crate) kept: Kept,
     /// It is on its way to the MDT.
     pub(crate) saying: bool,
     /// When the MDT was last told of a write among others.
     pub(crate) told_at: Option<Instant>,
+    /// And when that could bring the right to tell late, or the file as this client's alone.
+    pub(crate) asked_at: Option<Instant>,
     /// Reads of it that could not be believed, since a lease was last called back.
     pub(crate) direct_reads: u32,
     /// When a read of it had waited in vain for a lost OST.
@@ -233,8 +238,10 @@ impl Inode {
             unsaid: None,
             direct_reads: 0,
             gave_up: None,
+            kept: Kept::default(),
             saying: false,
             told_at: None,
+            asked_at: None,
             blocks_due: false,
             unsynced: false,
             opens: 0,

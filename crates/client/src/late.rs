@@ -21,6 +21,8 @@ use crate::mdt::last;
 
 /// A writer tells of a write itself when it has not done so for that long.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Telling of a write that made nothing longer asks for the right to tell late when none did for that long.
+pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(20);
 
 impl Unsaid {
     fn with(self, other: Option<Unsaid>) -> Unsaid {
@@ -42,7 +44,7 @@ impl Unsaid {
 impl State {
     /// A report that also tells what was to be told late, which is [`State::said`] once it was answered.
     pub(crate) fn with_late(&self, report: Option<SizeReport>) -> Option<SizeReport> {
-        let Some(late) = self.unsaid else { return report };
+        let Some(late) = self.to_say() else { return report };
         let none = SizeReport { size: 0, exact: false, blocks: None, mtime: None, atime: None };
         let mut report = report.unwrap_or(none);
         if !report.exact {
@@ -50,6 +52,26 @@ impl State {
         }
         report.mtime = Some(report.mtime.map_or(late.mtime, |t| t.max(late.mtime)));
         Some(report)
+    }
+
+    /// What of it can be told now: a size never promises bytes that the objects do not have.
+    pub(crate) fn to_say(&self) -> Option<Unsaid> {
+        let partial = self.is_partial();
+        self.unsaid.map(|late| if partial { Unsaid { end: 0, ..late } } else { late })
+    }
+
+    /// A write of this client among others is done, and to be told late.
+    pub(crate) fn wrote_among_others(&mut self, late: Unsaid) {
+        self.size = self.size.max(late.end);
+        (self.unsynced, self.blocks_due) = (true, true);
+        self.blocks.fill(None);
+        self.changes += 1;
+        self.unsaid = Some(late.with(self.unsaid));
+    }
+
+    /// What was written behind among others has come to its OSTs, which say that it was written now: the MDT is to say no less.
+    pub(crate) fn landed_among_others(&mut self) {
+        self.unsaid = Some(Unsaid { end: 0, mtime: now() }.with(self.unsaid));
     }
 
     /// The MDT knows it. More may have been written meanwhile.
@@ -74,11 +96,7 @@ impl Core {
         if !lately || !objects || !self.leases.has(inode.fid, LS_LATE) {
             return false;
         }
-        st.unsaid = Some(Unsaid { end, mtime: now() }.with(st.unsaid));
-        st.size = st.size.max(end);
-        (st.unsynced, st.blocks_due) = (true, true);
-        st.blocks.fill(None);
-        st.changes += 1;
+        st.wrote_among_others(Unsaid { end, mtime: now() });
         true
     }
 
@@ -88,7 +106,7 @@ impl Core {
         let late = {
             let mut st = inode.st.lock();
             loop {
-                let Some(late) = st.unsaid else { return Ok(()) };
+                let Some(late) = st.to_say() else { return Ok(()) };
                 if !std::mem::replace(&mut st.saying, true) {
                     break late;
                 }

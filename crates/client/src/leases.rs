@@ -56,7 +56,7 @@ impl Mark {
 }
 
 /// Leases under which something is learned.
-const LEARNED: [u8; 3] = [LS_LOOKUP, LS_ATTR, LS_READ];
+const LEARNED: [u8; 4] = [LS_LOOKUP, LS_ATTR, LS_READ, LS_LATE];
 
 /// Of one inode.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +67,7 @@ struct Entry {
     /// When the right to tell late last ended here: that alone is not taken from answers asked before.
     late_ended: u64,
     /// Since when each of [`LEARNED`] is held.
-    since: [u64; 3],
+    since: [u64; 4],
     /// Writes of others are told here, whatever is changed from here: `LS_READ` was not called back since it was
     /// granted.
     watched: bool,
@@ -167,7 +167,7 @@ impl Leases {
         }
         shard.entry(fid).or_insert_with(|| {
             let stamp = self.floor.load(SeqCst);
-            let (late_ended, called, since) = (stamp, stamp, [stamp; 3]);
+            let (late_ended, called, since) = (stamp, stamp, [stamp; 4]);
             Entry { bits: 0, stamp, late_ended, since, watched: false, called, changing: 0 }
         })
     }
@@ -210,7 +210,7 @@ impl Leases {
         let entry = self.entry(&mut shard, fid);
         entry.bits |= of_maker(kind);
         entry.watched = of_maker(kind) & LS_READ != 0;
-        entry.since = [self.tick(); 3];
+        entry.since = [self.tick(); 4];
         Mark(self.tick())
     }
 

@@ -40,6 +40,7 @@ mod leases;
 mod listener;
 mod load;
 mod local;
+mod lockahead;
 mod locks;
 mod looks;
 mod mdt;

@@ -323,7 +323,10 @@ impl State {
         self.epoch = asked.epoch;
         self.mark = Mark::NEVER;
         self.ahead.clear();
-        if self.is_ahead() {
+        // What was written behind among others says nothing of where the file ends but that it is there.
+        let told = !self.unreported && self.mtime.is_none();
+        let beside = self.kept.is_bound() && told && matches!(place, Place::Striped(_));
+        if self.is_ahead() && !beside {
             // Written before a server restarted: what is here is newer than what is there.
             self.size = self.size.max(attr.size);
             self.rebase(place);
@@ -336,7 +339,8 @@ impl State {
         // The size of one that others write is not known; nor is it while an OST may have lost what is to be
         // sent to it again.
         let sized = attr.flags & A_SIZE_LAGS == 0 || (seen.is_some() && self.unstable.is_empty());
-        if sized && !overtaken && written.is_none() {
+        let behind = self.held().dirty > 0;
+        if sized && !overtaken && written.is_none() && !behind {
             self.mark = asked.mark;
         }
         if let Some(seen) = seen {
@@ -346,7 +350,8 @@ impl State {
             self.blocks = seen.blocks;
         }
         let late = self.unsaid.map(|late| late.end);
-        self.size = self.size.max(late.max(written).unwrap_or(0));
+        let ends = [late, written, self.dirty.end(), self.flight.end()];
+        self.size = self.size.max(ends.into_iter().flatten().max().unwrap_or(0));
         self.place = place;
     }
 }

@@ -259,8 +259,13 @@ impl Core {
         }
         self.return_to_dirty(&mut st, again);
         st.damaged = if result == Err(Errno::EBADMSG) { st.damaged + 1 } else { 0 };
+        let beside = st.kept.is_bound() && !self.owns(&st);
         if let (Ok(w), Some(b)) = (&result, st.blocks.get_mut(usize::from(stripe))) {
-            *b = Some(w.blocks);
+            // Of a file that others write this is soon no longer so.
+            *b = Some(w.blocks).filter(|_| !beside);
+        }
+        if beside && result.is_ok() && !way.told {
+            st.landed_among_others();
         }
         if let (true, Err(e)) = (failed, &result) {
             tracing::warn!(fid = %inode.fid, error = %e, "a write failed");

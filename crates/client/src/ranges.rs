@@ -103,6 +103,15 @@ impl<T: Clone> RangeMap<T> {
         self.map.is_empty() && self.slabs.is_empty()
     }
 
+    /// Behind the last byte held.
+    pub(crate) fn end(&self) -> Option<u64> {
+        let run = self.map.last_key_value().map(|(at, seg)| at + seg.data.len());
+        let last = self.slabs.last_key_value().and_then(|(chunk, (slab, _))| {
+            slab.pieces().map(|(at, piece)| chunk + (at + piece.len()) as u64).last()
+        });
+        run.max(last)
+    }
+
     /// Runs beside slabs; there are no slabs where nothing was put in by `insert_copy`.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, &Seg<T>)> {
         self.map.iter().map(|(at, seg)| (*at, seg))

@@ -90,7 +90,7 @@ impl Core {
         offer: Offer<'_>,
     ) -> Result<Vec<Bytes>, Errno> {
         let ask = loop {
-            self.let_out(inode)?;
+            self.roam(inode)?;
             self.load_to_read(inode)?;
             self.options.pauses.point();
             let local = self.look(inode, offset, len)?;

@@ -38,6 +38,7 @@ impl Core {
         }
         check_range(set.size, 0)?;
         let _io = inode.io.write();
+        self.roam(inode)?;
         self.tell_late(inode)?;
         self.resize(cred, inode, set)
     }
@@ -52,6 +53,8 @@ impl Core {
         // Told later it would undo what is set now; and what comes after it tells itself, at once.
         if set.valid & (S_MTIME | S_MTIME_NOW) != 0 {
             self.leases.end_late(inode.fid);
+            // Bytes that come to their OSTs later would move it, too.
+            self.let_out(inode)?;
         }
         self.tell_late(inode)?;
         let asked = self.asked();
@@ -260,6 +263,7 @@ impl Core {
         check_range(offset, len)?;
         let end = offset + len;
         let _io = inode.io.write();
+        self.roam(inode)?;
         self.load(inode)?;
         let size = self.size_now(inode)?;
         match mode {
@@ -418,6 +422,7 @@ impl Core {
         hole: bool,
     ) -> Result<u64, Errno> {
         let _io = inode.io.write();
+        self.roam(inode)?;
         self.load(inode)?;
         let size = self.size_now(inode)?;
         if offset >= size {
@@ -493,7 +498,7 @@ impl Core {
         from: (&Arc<Inode>, u64),
         to: (&Arc<Inode>, u64),
         len: u64,
-        how: How,
+        how: How<'_>,
     ) -> Result<u64, Errno> {
         check_range(from.1, len)?;
         check_range(to.1, len)?;

@@ -251,7 +251,7 @@ pub(crate) fn close_batch(core: &Arc<Core>, mut batch: Vec<Late>, road: Road, un
             let (fid, handle) = (item.inode.fid, item.handle);
             let report = {
                 let st = item.inode.st.lock();
-                item.late = st.unsaid;
+                item.late = st.to_say();
                 st.with_late(telling.report())
             };
             item.reports = handle.is_some() || report.is_some();

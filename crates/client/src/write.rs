@@ -21,6 +21,7 @@ use crate::cut::{self, Apart};
 use crate::gather::Gather;
 use crate::inode::{AsOf, Inline, Inode, Place, State};
 use crate::late;
+use crate::lockahead::Followed;
 use crate::mdt::{last, own_cred};
 use crate::push::Way;
 use crate::ranges::{Buf, COPY_BELOW};
@@ -42,9 +43,11 @@ pub(crate) enum At {
 
 /// How a write is done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct How {
+pub(crate) struct How<'a> {
     pub(crate) direct: bool,
     pub(crate) sync: bool,
+    /// The blocks of who writes.
+    pub(crate) steps: Followed<'a>,
 }
 
 /// What the first look at the state decided.
@@ -65,7 +68,7 @@ impl Core {
         inode: &Arc<Inode>,
         at: At,
         data: Data<'_>,
-        how: How,
+        how: How<'_>,
     ) -> Result<u64, Errno> {
         let len = data.as_slice().len() as u64;
         if let At::Offset(offset) = at {
@@ -105,6 +108,16 @@ impl Core {
                     return Ok(offset);
                 }
                 Next::Shared => {
+                    let wish = match (at, &data) {
+                        (At::Offset(offset), Some(data)) => {
+                            let wish = how.steps.and_then(|steps| steps.lock().seen(offset, len));
+                            if self.write_ahead(inode, offset, data, how.sync, wish.as_ref())? {
+                                return Ok(offset);
+                            }
+                            wish
+                        }
+                        _ => None,
+                    };
                     drop(io);
                     let bytes = bytes_of(&mut data);
                     // Others may append, too.
@@ -113,7 +126,10 @@ impl Core {
                         At::Offset(_) => None,
                     };
                     match self.write_shared(inode, at, &bytes, how)? {
-                        Some(offset) => return Ok(offset),
+                        Some(offset) => {
+                            self.wrote_through(inode, wish);
+                            return Ok(offset);
+                        }
                         None => data = Some(Data::Owned(bytes)),
                     }
                 }
@@ -132,7 +148,7 @@ impl Core {
         inode: &Arc<Inode>,
         at: At,
         data: &mut Option<Data<'_>>,
-        how: How,
+        how: How<'_>,
     ) -> Result<Next, Errno> {
         let len = data.as_ref().map_or(0, |d| d.as_slice().len()) as u64;
         let mut guard = inode.st.lock();
@@ -191,7 +207,7 @@ impl Core {
         inode: &Arc<Inode>,
         offset: u64,
         data: Bytes,
-        how: How,
+        how: How<'_>,
     ) -> Result<(), Errno> {
         let end = offset + data.len() as u64;
         let max = u64::from(self.options.max_rpc_bytes.clamp(4096, proto::MAX_BULK));
@@ -233,15 +249,25 @@ impl Core {
         inode: &Arc<Inode>,
         at: At,
         data: &Bytes,
-        how: How,
+        how: How<'_>,
     ) -> Result<Option<u64>, Errno> {
         let len = data.len() as u64;
         for _ in 0..MOVE_TRIES {
             let io = inode.io.read();
-            self.let_out(inode)?;
             let offset = match at {
-                At::Offset(offset) => offset,
-                At::End => self.size_now(inode)?,
+                // Where it keeps to what it promised it need not end that.
+                At::Offset(offset) if self.keeps_to(inode, offset, len) => {
+                    self.let_out(inode)?;
+                    offset
+                }
+                At::Offset(offset) => {
+                    self.roam(inode)?;
+                    offset
+                }
+                At::End => {
+                    self.roam(inode)?;
+                    self.size_now(inode)?
+                }
             };
             check_range(offset, len)?;
             if matches!(inode.st.lock().place, Place::Striped(_)) {
@@ -315,8 +341,10 @@ impl Core {
                 st.changes += 1;
             }
             let now = Instant::now();
-            let asks = st.told_at.replace(now).is_none_or(|t| now - t >= late::TOLD_EVERY);
+            st.told_at = Some(now);
+            let asks = st.asked_at.is_none_or(|t| now - t >= late::ASKED_EVERY);
             let grew = st.size < end || asks;
+            st.asked_at = if grew { Some(now) } else { st.asked_at };
             st.size = st.size.max(end);
             st.reporting += 1;
             (grew, st.own_changes)
@@ -346,8 +374,10 @@ impl Core {
                     st.unreported = false;
                 }
                 st.learn(&attr, 0);
-                // It may have become this client's alone, and have grown since.
-                st.size = if self.owns(&st) { st.size.max(attr.size) } else { attr.size };
+                // It may have become this client's alone, and have grown since. What is to be told late the MDT does not know.
+                let late = st.unsaid.map_or(0, |late| late.end);
+                let size = attr.size.max(late);
+                st.size = if self.owns(&st) { st.size.max(size) } else { size };
                 Ok(())
             }
             _ => Err(Errno::EPROTO),
@@ -505,7 +535,7 @@ pub(crate) fn check_range(offset: u64, len: u64) -> Result<(), Errno> {
 
 /// Whether owned bytes are kept as they are: large, and whole pages, so that they can go to the
 /// disk without a copy. Others are gathered with their neighbours.
-fn keeps(offset: u64, bytes: &Bytes) -> bool {
+pub(crate) fn keeps(offset: u64, bytes: &Bytes) -> bool {
     const PAGE: usize = 4096;
     let whole = offset.is_multiple_of(PAGE as u64) && bytes.len().is_multiple_of(PAGE);
     whole && bytes.len() >= COPY_BELOW

@@ -49,6 +49,8 @@ proptest! {
             map.copy_to(BASE, &mut found);
             prop_assert_eq!(&found, &model);
             prop_assert_eq!(map.bytes(), model.iter().filter(|b| **b != 0).count() as u64);
+            let end = model.iter().rposition(|b| *b != 0).map(|last| BASE + last as u64 + 1);
+            prop_assert_eq!(map.end(), end);
             let mut part = vec![0u8; 500];
             let mut cover = Cover::default();
             map.copy_to(BASE + 700, &mut part);
