@@ -18,6 +18,7 @@ mod made;
 mod mapped;
 mod objects;
 mod prepare;
+mod strides;
 #[cfg(test)]
 mod tests;
 

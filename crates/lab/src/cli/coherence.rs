@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// input says that it was done and they run again.
     #[arg(long)]
     kills: bool,
-    /// Parts left out: bytes, same-page, kept, mapped, mode, names, append, made.
+    /// Parts left out: bytes, same-page, kept, mapped, mode, names, append, made, strides.
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
 }

@@ -8,6 +8,7 @@ use super::made::{MADE, Slots};
 use super::mapped::{Maps, PAGES, Stores};
 use super::objects::{Log, LogOp, Names, NamesOp, Register, RegisterOp};
 use super::prepare::prepare_patiently;
+use super::strides::{TIMES, is_strided};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
@@ -118,7 +119,8 @@ pub(super) const MODE: usize = SMALL + LARGE.len();
 pub(super) const MAPPED: usize = MODE + 1;
 /// Where those in files that are made meanwhile begin.
 pub(super) const MADE_AT: usize = MAPPED + PAGES.len();
-pub(super) const REGISTERS: usize = MADE_AT + MADE;
+/// Where those in strides begin.
+pub(super) const STRIDES_AT: usize = MADE_AT + MADE;
 pub(super) const START_MODE: u64 = 0o600;
 
 pub(super) struct Worker<'a> {
@@ -131,6 +133,12 @@ pub(super) struct Worker<'a> {
     pub(super) maps: Maps,
     pub(super) stores: &'a Stores,
     pub(super) slots: &'a Slots,
+    /// Whether all write in strides; the block it is at, and how far it came.
+    strided: bool,
+    pub(super) turn: usize,
+    pub(super) reached: u64,
+    /// What no order can explain.
+    pub(super) faults: Vec<String>,
     next: &'a AtomicU64,
     gate: &'a Gate,
     /// What the operation under way was done through: to be synced.
@@ -171,6 +179,8 @@ fn play(
     let (since, next, slots) = (Instant::now(), AtomicU64::new(1), Slots::default());
     let stores: Vec<Stores> = options.dirs.iter().map(|_| Stores::default()).collect();
     let gate = Gate::default();
+    let strided = !options.without.contains("strides") && !options.kills && is_strided(round);
+    let operations = options.operations * if strided { TIMES } else { 1 };
     let all = Barrier::new(options.dirs.len() * options.threads);
     let work = |mount: usize, thread: usize| {
         let seed = options.seed ^ (round << 32) ^ ((mount as u64) << 16) ^ ((thread as u64) << 24);
@@ -184,14 +194,22 @@ fn play(
             maps: Maps::default(),
             stores: &stores[mount],
             slots: &slots,
+            strided,
+            turn: 0,
+            reached: 0,
+            faults: Vec::new(),
             next: &next,
             gate: &gate,
             through: Vec::new(),
             history: Vec::new(),
         };
-        (0..options.operations).for_each(|_| worker.step());
+        (0..operations).for_each(|_| worker.step());
         all.wait();
-        let stale = worker.left_alone();
+        if strided {
+            worker.look_at_all_blocks(STRIDES_AT);
+        }
+        let mut stale = worker.left_alone();
+        stale.append(&mut worker.faults);
         (worker, stale)
     };
     let (end, ended) = std::sync::mpsc::channel();
@@ -319,6 +337,9 @@ impl Worker<'_> {
             return std::thread::sleep(GONE);
         }
         self.who.way = 0;
+        if self.strided {
+            return self.strides(STRIDES_AT);
+        }
         match self.rng.random_range(0..14) {
             0..=4 if self.has("bytes") => self.bytes(),
             10 | 11 if self.has("mapped") => self.mapped(),
@@ -408,7 +429,7 @@ impl Worker<'_> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    fn kept(&mut self, path: &Path) -> io::Result<&File> {
+    pub(super) fn kept(&mut self, path: &Path) -> io::Result<&File> {
         if !self.kept.contains_key(path) {
             let file = self.open(path, true, false)?;
             self.kept.insert(path.to_path_buf(), file);

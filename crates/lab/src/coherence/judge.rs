@@ -1,7 +1,7 @@
 //! Whether each object's history has an order that explains it.
 
 use super::crash::{CrashOp, Redo};
-use super::drive::{Any, History, MADE_AT, MODE, REGISTERS, SMALL, START_MODE, Thing};
+use super::drive::{Any, History, MADE_AT, MODE, SMALL, START_MODE, STRIDES_AT, Thing};
 use super::kills::{self, Doubt, Window};
 use super::linear::{Entry, Object, Violation, explain};
 use super::made::ABSENT;
@@ -11,10 +11,14 @@ use std::hash::Hash;
 
 /// Every object's history must have an order.
 pub(super) fn judge(history: &History, windows: &[Window], violations: &mut Vec<String>) {
-    for n in 0..REGISTERS {
+    let used = history.iter().filter_map(|e| match &e.entry.op {
+        Any::Register(n, _) => Some(n + 1),
+        _ => None,
+    });
+    for n in 0..used.max().unwrap_or(0) {
         let start = match n {
             MODE => START_MODE,
-            MADE_AT.. => ABSENT,
+            MADE_AT..STRIDES_AT => ABSENT,
             _ => 0,
         };
         let of = |any: &Any| match any {

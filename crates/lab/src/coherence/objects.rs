@@ -6,7 +6,7 @@ use std::fmt::{self, Debug, Formatter};
 
 /// Parts of the workload that can be left out by name.
 pub const FEATURES: &[&str] =
-    &["bytes", "same-page", "kept", "mapped", "mode", "names", "append", "made"];
+    &["bytes", "same-page", "kept", "mapped", "mode", "names", "append", "made", "strides"];
 
 /// A value that is set and got: bytes in a file, the mode of a file.
 pub struct Register {

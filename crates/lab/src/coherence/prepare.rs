@@ -38,6 +38,7 @@ fn prepare(dir: &Path) -> io::Result<()> {
     let large = File::create(dir.join("large"))?;
     large.set_len(LARGE_LEN)?;
     large.write_all_at(&[0; PAGE], LARGE_LEN - PAGE as u64)?;
+    super::strides::prepare(dir)?;
     std::fs::write(dir.join("mode"), "")?;
     std::fs::set_permissions(dir.join("mode"), PermissionsExt::from_mode(START_MODE as u32))?;
     File::create(dir.join("log"))?.sync_all()?;
