@@ -19,6 +19,7 @@ use crate::budget::{Budget, Held};
 use crate::core::Asked;
 use crate::cut::Apart;
 use crate::lane::Lane;
+use crate::late::Unsaid;
 use crate::leases::Mark;
 use crate::lockahead::Kept;
 use crate::ranges::{Buf, RangeMap};
@@ -47,15 +48,6 @@ impl Inline {
         }
         Inline { data, dirty: self.dirty, stored }
     }
-}
-
-/// What writes among others did to a file, and the MDT was not told yet ([`crate::late`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unsaid {
-    /// Behind their last byte.
-    pub(crate) end: u64,
-    /// When the newest of them was.
-    pub(crate) mtime: TimeSpec,
 }
 
 /// Where a file's data is.

@@ -13,16 +13,25 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use proto::mds::{LS_LATE, Op, Res, SizeReport};
-use proto::{Attr, Errno};
+use proto::{Attr, Errno, TimeSpec};
 
 use crate::core::{Core, now};
-use crate::inode::{AsOf, Inode, Place, State, Unsaid};
+use crate::inode::{AsOf, Inode, Place, State};
 use crate::mdt::last;
 
 /// A writer tells of a write itself when it has not done so for that long.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Telling of a write that made nothing longer asks for the right to tell late when none did for that long.
 pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(20);
+
+/// What writes among others did to a file, and the MDT was not told yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsaid {
+    /// Behind their last byte.
+    pub(crate) end: u64,
+    /// When the newest of them was.
+    pub(crate) mtime: TimeSpec,
+}
 
 impl Unsaid {
     fn with(self, other: Option<Unsaid>) -> Unsaid {

@@ -20,8 +20,8 @@ use proto::{Errno, Stride};
 
 use crate::Data;
 use crate::core::{Core, now};
-use crate::inode::{Inode, Place, State, Unsaid};
-use crate::late::TOLD_EVERY;
+use crate::inode::{Inode, Place, State};
+use crate::late::{TOLD_EVERY, Unsaid};
 use crate::leases::Mark;
 use crate::mdt::own_cred;
 use crate::ranges::{Buf, COPY_BELOW};

@@ -9,6 +9,7 @@ mod commit;
 mod exec;
 mod fence;
 mod loader;
+mod lock_ahead;
 mod open;
 mod pace;
 mod poll;
