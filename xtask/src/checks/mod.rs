@@ -45,6 +45,7 @@ mod rights;
 mod sharing;
 mod smoke;
 mod sqlite;
+mod strides;
 mod tarball;
 mod times;
 mod two_mounts;

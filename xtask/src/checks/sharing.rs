@@ -1,7 +1,7 @@
 //! Two mounts of one file system: what one did, the other sees (invariant 3).
 
 use super::grows::{By, Growing};
-use super::{believed, grows, kept, kept_changes, kept_names, own_changes, paths};
+use super::{believed, grows, kept, kept_changes, kept_names, own_changes, paths, strides};
 use crate::cx::Cx;
 use crate::fs::{same, until};
 use crate::plan::{Check, Need};
@@ -124,6 +124,16 @@ fn run(cx: &Cx) -> Result<()> {
     cx.case("flock", || locks(&a, &b));
     let (c, d) = (cluster.mount_with("c", "localflock")?, cluster.mount_with("d", "localflock")?);
     cx.case("localflock", || local_locks(&c, &d, &a));
+
+    for length in [47_008, 100_000] {
+        cx.case(
+            &format!("blocks of {length} bytes, of which each of three mounts writes its own"),
+            || {
+                let sent = |mnt: &Path| cluster.figure(mnt, "osc.stats.write");
+                strides::written(&[&a, &b, &c], &d, length, sent)
+            },
+        );
+    }
     let lazy = cluster.mount_with("e", "consistency=close-to-open")?;
     cx.case("close-to-open", || close_to_open(&a, &lazy, cx.seed()));
     let lazier = cluster.mount_with("f", "consistency=relaxed")?;
