@@ -4,6 +4,7 @@
 
 mod build;
 mod data;
+mod far;
 mod level;
 mod mds;
 mod peers;

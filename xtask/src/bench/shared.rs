@@ -1,20 +1,22 @@
 //! `cargo xtask bench shared`: four mounts write and read one file in strides, beside four files of
 //! their own, in blocks of 1 MiB and of 47,008 bytes (a multiple of nothing). Every mount reads what
-//! its neighbour wrote. Shown are medians and the ratio of one file to four.
+//! its neighbour wrote. Shown are medians and the ratio of one file to four; also where the OSTs are a
+//! millisecond away, as on a network, where only who waits for each answer is slower.
 
-use super::Bench;
-use super::level;
 use super::table::{NOT_JUDGED, middle};
+use super::{Bench, far, level};
 use crate::cx::Cx;
 use crate::servers::{Cluster, Transport};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const MOUNTS: usize = 4;
 const MIB: usize = 1 << 20;
+/// To an OST and back, where they are away.
+const RTT: Duration = Duration::from_millis(1);
 const BLOCKS: [(&str, usize); 2] = [("1 MiB", MIB), ("47,008 bytes", 47_008)];
 
 /// Where the blocks of a writer lie.
@@ -101,36 +103,27 @@ impl Job {
     }
 }
 
+/// Figures of the two ways to lay blocks, of writing and reading.
+type Speeds = [[Vec<f64>; 2]; 2];
+
 /// Measures, interleaved.
 pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
-    let mut cluster = Cluster::new(cx, "shared", Transport::Unix, 4)?;
-    let mounts =
-        (0..MOUNTS).map(|n| cluster.mount(&format!("m{n}"))).collect::<Result<Vec<_>>>()?;
-    let each = if bench.quick { 16 * MIB } else { 128 * MIB };
-    let mut speeds = vec![[[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]]; BLOCKS.len()];
-    for round in 0..bench.rounds {
-        for ((about, size), speeds) in BLOCKS.iter().zip(&mut speeds) {
-            for (at, way) in [Way::Apart, Way::Together].into_iter().enumerate() {
-                eprintln!("round {round}: blocks of {about}, {}", ["four files", "one file"][at]);
-                let dir = format!("{round}-{size}-{at}");
-                let blocks = each / size;
-                let job = Job { mounts: mounts.clone(), dir, way, size: *size, blocks };
-                let seen = job.run().with_context(|| format!("blocks of {about}"))?;
-                speeds[at].iter_mut().zip(seen).for_each(|(all, one)| all.push(one));
-            }
-        }
-    }
-    cluster.stop_and_check()?;
-    println!("{:24} {:>12} {:>12} {:>7}  mark 0.9", "MiB/s", "four files", "one file", "ratio");
+    println!("{:30} {:>12} {:>12} {:>7}  mark 0.9", "MiB/s", "four files", "one file", "ratio");
     let mut list = Vec::new();
-    for ((about, size), [apart, together]) in BLOCKS.iter().zip(&speeds) {
-        for (what, (apart, one)) in ["write", "read"].iter().zip(apart.iter().zip(together)) {
-            let (apart, one) = (middle(apart), middle(one));
-            let name = format!("{what}, {about}");
-            println!("{name:24} {apart:>12.0} {one:>12.0} {:>7.2}", one / apart);
-            list.push(serde_json::json!({
-                "step": what, "block_bytes": size, "four_files_mib_s": apart, "one_file_mib_s": one,
-            }));
+    for (name, away, each) in [("near", Duration::ZERO, 128 * MIB), ("far", RTT, 32 * MIB)] {
+        let each = if bench.quick { each / 8 } else { each };
+        let speeds = compare(bench, cx, (name, away), each)?;
+        for ((about, size), [apart, together]) in BLOCKS.iter().zip(&speeds) {
+            for (what, (apart, one)) in ["write", "read"].iter().zip(apart.iter().zip(together)) {
+                let (apart, one) = (middle(apart), middle(one));
+                let far = if away.is_zero() { "" } else { ", 1 ms away" };
+                let name = format!("{what}, {about}{far}");
+                println!("{name:30} {apart:>12.0} {one:>12.0} {:>7.2}", one / apart);
+                list.push(serde_json::json!({
+                    "step": what, "block_bytes": size, "rtt_us": away.as_micros() as u64,
+                    "four_files_mib_s": apart, "one_file_mib_s": one,
+                }));
+            }
         }
     }
     if bench.quick {
@@ -140,4 +133,38 @@ pub fn measure(bench: &Bench, cx: &Cx) -> Result<()> {
         std::fs::write(file, serde_json::to_vec_pretty(&list)?)?;
     }
     Ok(())
+}
+
+/// `each`: bytes of each mount.
+fn compare(
+    bench: &Bench,
+    cx: &Cx,
+    (name, away): (&str, Duration),
+    each: usize,
+) -> Result<Vec<Speeds>> {
+    let mut cluster = Cluster::new(cx, name, Transport::Unix, 4)?;
+    if !away.is_zero() {
+        for server in cluster.servers.iter().filter(|s| s.name.starts_with("ost")) {
+            let socket = server.address.strip_prefix("unix:").context("no socket")?;
+            far::away(Path::new(socket), away / 2)?;
+        }
+    }
+    let mounts =
+        (0..MOUNTS).map(|n| cluster.mount(&format!("m{n}"))).collect::<Result<Vec<_>>>()?;
+    let mut speeds: Vec<Speeds> = vec![Speeds::default(); BLOCKS.len()];
+    for round in 0..bench.rounds {
+        for ((about, size), speeds) in BLOCKS.iter().zip(&mut speeds) {
+            for (at, way) in [Way::Apart, Way::Together].into_iter().enumerate() {
+                let files = ["four files", "one file"][at];
+                eprintln!("round {round}: blocks of {about}, {files}, {name}");
+                let dir = format!("{round}-{size}-{at}");
+                let blocks = each / size;
+                let job = Job { mounts: mounts.clone(), dir, way, size: *size, blocks };
+                let seen = job.run().with_context(|| format!("blocks of {about}"))?;
+                speeds[at].iter_mut().zip(seen).for_each(|(all, one)| all.push(one));
+            }
+        }
+    }
+    cluster.stop_and_check()?;
+    Ok(speeds)
 }
