@@ -179,7 +179,8 @@ pub const LS_WRITE: u8 = 32;
 /// Lease: nobody else has anything of this directory: its names may be changed here first.
 pub const LS_DIRX: u8 = 64;
 /// Lease: of a file that several have open and this client writes, together with others: what its
-/// writes did to size and times may be told late. The bytes themselves go through.
+/// writes did to size and times may be told late. The bytes themselves go through, but for what was granted by
+/// [`Op::LockAhead`].
 pub const LS_LATE: u8 = 128;
 
 /// Strides in one [`Op::LockAhead`] at most.

@@ -12,9 +12,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Blocks of each worker, and their length: a multiple of nothing.
+/// Blocks of each worker, and their length: no multiple of a page.
 pub(super) const BLOCKS: usize = 40;
-const BLOCK: usize = 21_504 + 500;
+const BLOCK: usize = 22_000;
 /// Every so many rounds is one of these, and how many times the operations of others it has.
 const EVERY: u64 = 3;
 pub(super) const TIMES: usize = 8;
@@ -86,7 +86,7 @@ impl Worker<'_> {
         );
     }
 
-    /// By a file of its own, or by the one it writes through. Its ends are of one write.
+    /// By a file of its own, or by the one it writes through.
     fn look_at_block(&mut self, first: usize, of: usize, block: usize) {
         let (path, at, how) =
             (self.strided(), self.place_of_block(of, block), self.rng.random_range(0..2));
