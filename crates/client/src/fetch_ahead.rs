@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::oss::{R_BEHIND, W_DIRECT};
+use proto::oss::{R_BEHIND, R_ONCE, W_DIRECT};
 use proto::{Errno, Layout};
 
 use crate::ahead::{CHUNK, Stream};
@@ -159,8 +159,9 @@ impl Core {
         let mut issued = 0;
         for number in 0..blocks.count {
             let (from, to) = blocks.range(number);
-            // What an OST has in memory comes fastest where the message arrives.
-            let flags = if to - from < LONG_BLOCK { flags } else { flags | R_BEHIND };
+            // What an OST has in memory comes fastest where the message arrives. Long ones it need not keep: what one reader in
+            // a stride leaves out is for others.
+            let flags = if to - from < LONG_BLOCK { flags } else { flags | R_BEHIND | R_ONCE };
             let slot = self.reserve_slots(inode, from, to, to - from);
             let Some(slot) = slot.first().copied() else { break };
             if slot.number.is_some() {

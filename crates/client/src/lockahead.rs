@@ -28,11 +28,11 @@ use crate::ranges::{Buf, COPY_BELOW};
 use crate::write::keeps;
 
 /// Blocks at one distance after which a writer is taken to go on.
-const HITS: u32 = 8;
+const HITS: u32 = 4;
 /// How far ahead a writer without gaps keeps bytes for itself, bytes: that is tried first, then less, then what it writes.
 const RANGES: [u64; 2] = [64 << 20, 4 << 20];
 /// Writes that went through after which it is asked for, at first and at the latest.
-const ASK_FROM: u32 = HITS;
+const ASK_FROM: u32 = 2;
 const ASK_EVERY: u32 = 4096;
 /// At the latest where it was promised already and others had not promised yet.
 const ASK_KEPT: u32 = 64;
