@@ -6,6 +6,7 @@
 
 mod accessed;
 mod commit;
+mod earn;
 mod exec;
 mod fence;
 mod loader;
