@@ -3,7 +3,7 @@
 use net::Endpoint;
 use serde_json::Value;
 
-use crate::cli::{Common, StatusArgs, WhichArgs};
+use crate::cli::{Common, KeyArgs, StatusArgs, WhichArgs};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::record::{Record, other_owner};
 use crate::{address, control, keyfile, out, places};
@@ -71,6 +71,16 @@ pub struct Place {
 }
 
 impl Place {
+    /// The process at an address; over TCP it wants the key.
+    pub fn at(text: &str, key: &KeyArgs) -> Outcome<Place> {
+        let endpoint = address::parse(text)?;
+        let key = match &endpoint {
+            Endpoint::Tcp(_) => Some(keyfile::need(&keyfile::path(key.key.as_deref()))?.key),
+            _ => None,
+        };
+        Ok(Place { name: text.into(), endpoint, key })
+    }
+
     /// A session with it.
     pub fn open(&self) -> Outcome<std::sync::Arc<net::Session>> {
         control::open(&self.endpoint, self.key.as_ref())
@@ -112,12 +122,7 @@ impl Place {
 /// The processes meant: of a mount point, at an address, or all of this user's.
 pub fn which(args: &WhichArgs) -> Outcome<Vec<Place>> {
     if let Some(text) = &args.mgs_addr {
-        let endpoint = address::parse(text)?;
-        let key = match &endpoint {
-            Endpoint::Tcp(_) => Some(keyfile::need(&keyfile::path(args.key.key.as_deref()))?.key),
-            _ => None,
-        };
-        return Ok(vec![Place { name: text.clone(), endpoint, key }]);
+        return Ok(vec![Place::at(text, &args.key)?]);
     }
     if let Some(mountpoint) = &args.mountpoint {
         return Ok(vec![Place::of_mount(mountpoint)?]);

@@ -160,7 +160,8 @@ pub struct FsckArgs {
 /// `pinstripe get_param`
 #[derive(Clone, Debug, Args)]
 pub struct GetParamArgs {
-    /// Names, or patterns with `*`
+    /// Names, or patterns with `*`. One that names a target (OST0000.free) is asked for where that is served; others are
+    /// those of the process that is asked
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
     /// Show names only
@@ -179,7 +180,8 @@ pub struct GetParamArgs {
 /// `pinstripe set_param`
 #[derive(Clone, Debug, Args)]
 pub struct SetParamArgs {
-    /// NAME=VALUE; names that do not exist are refused, and then nothing is changed
+    /// NAME=VALUE; names that do not exist are refused, and then nothing of that process is changed. One that names a target
+    /// (OST0000.reads_in_flight_kb) is set where that is served
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub settings: Vec<String>,
     /// Where the file system is mounted; needed when several are

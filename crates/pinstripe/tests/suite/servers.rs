@@ -276,6 +276,38 @@ fn parameters_are_read_and_set_by_name() {
 }
 
 #[test]
+fn parameters_of_targets_are_with_the_processes_that_serve_them() {
+    let c = Cluster::new();
+    let (mgs_dir, mdt_dir, ost_dir) = (c.at("mgs"), c.at("mdt"), c.at("ost"));
+    let mgs = c.server(&["--mgs", "--mgs-dir", &mgs_dir]);
+    let mdt = c.server(&["--mdt", &mdt_dir, "--mgs-addr", &mgs.address]);
+    let ost = c.server(&["--ost", &ost_dir, "--mgs-addr", &mgs.address]);
+    c.until_up(&mgs.address);
+    let ask = |address: &str, words: &[&str]| {
+        run(&[words, &["--mgs-addr", address, "--key", &c.key]].concat())
+    };
+    let name = "OST0000.direct_write_min_kb";
+    ask(&mgs.address, &["get_param", name]).ok();
+    let set = ask(&mgs.address, &["set_param", &format!("{name}=512")]).ok();
+    assert_eq!(set, format!("{name}=512\n"));
+    assert_eq!(ask(&ost.address, &["get_param", name]).ok(), set);
+    let both = ask(&mgs.address, &["get_param", "MDT0000.*", "OST0000*", "log.level"]).ok();
+    for part in ["MDT0000.recall_timeout_s=", "OST0000.direct_write_min_kb=512", "log.level=warn"] {
+        assert!(both.contains(part), "{part} is missing in\n{both}");
+    }
+    ask(&mgs.address, &["get_param", "OST0000.nonsense"]).refused(1, &["OST0000.nonsense"]);
+    ask(&mgs.address, &["get_param", "OST0007.free"]).refused(1, &["no target OST0007"]);
+    let words = ["set_param", "OST0000.direct_write_min_kb=1k", "log.level=debug"];
+    let parts = ["1k", "direct_write_min_kb", "set before that: log.level=debug"];
+    ask(&mgs.address, &words).refused(1, &parts);
+    assert_eq!(ask(&ost.address, &["get_param", name]).ok(), set);
+    ost.kill();
+    ask(&mgs.address, &["get_param", name]).refused(1, &["OST0000", "cannot reach"]);
+    mdt.stop();
+    mgs.stop();
+}
+
+#[test]
 fn unix_sockets_need_no_key() {
     use std::os::unix::fs::PermissionsExt;
     let c = Cluster::new();
