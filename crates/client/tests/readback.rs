@@ -106,3 +106,39 @@ fn what_another_wrote_meanwhile_is_never_covered() {
         g.release();
     }
 }
+
+/// Reads that went past an OST's page cache.
+fn past_cache(world: &World) -> u64 {
+    world.osts.iter().flatten().map(|o| o.ost.stats().reads_past_cache).sum()
+}
+
+/// What one reader in a stride leaves out is for others: no OST keeps its blocks. What is read on and on it keeps.
+#[test]
+fn long_blocks_that_are_read_in_a_stride_are_kept_by_no_ost() {
+    const LONG: usize = 1 << 20;
+    const WRITERS: usize = 5;
+    const STEPS: usize = 12;
+    let world = World::new(2);
+    let (a, b) = (world.client(), world.client());
+    let f = make(&a, "f");
+    for n in 0..WRITERS * STEPS {
+        f.write((n * LONG) as u64, Data::Slice(&vec![n as u8; LONG])).unwrap();
+    }
+    f.flush().unwrap();
+    f.release();
+    let fid = b.lookup(&root(), Fid::ROOT, b"f").unwrap().fid;
+    let f = b.open(&root(), fid, READ).unwrap();
+    let mut buf = vec![0; LONG];
+    let mut read = |n: usize| {
+        assert_eq!(f.read((n * LONG) as u64, &mut buf).unwrap(), LONG);
+        assert!(buf.iter().all(|byte| *byte == n as u8), "block {n}");
+    };
+    (0..STEPS).for_each(|n| read(1 + WRITERS * n));
+    let there = past_cache(&world);
+    assert!(there > STEPS as u64 / 2, "{there} of {STEPS}");
+    let f = b.open(&root(), fid, READ).unwrap();
+    for n in 0..WRITERS * STEPS {
+        assert_eq!(f.read((n * LONG) as u64, &mut buf).unwrap(), LONG);
+    }
+    assert_eq!(past_cache(&world), there);
+}

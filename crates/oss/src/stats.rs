@@ -1,4 +1,4 @@
-//! Counters for `status`.
+//! Counters for operators (`pinstripe get_param`).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -32,7 +32,7 @@ impl Verb {
         Verb::Copy,
         Verb::Allocate,
     ];
-    /// Its name in lower case, for logs and `status`.
+    /// Its name in lower case, for logs and counters.
     pub fn name(self) -> &'static str {
         const NAMES: [&str; 10] = [
             "read", "write", "commit", "punch", "glimpse", "destroy", "statfs", "seek", "copy",
@@ -63,10 +63,35 @@ pub struct Stats {
     pub writes_damaged: u64,
     /// Writes done by the thread that received them.
     pub writes_at_once: u64,
+    /// Reads that went past the page cache.
+    pub reads_past_cache: u64,
     /// Objects open now.
     pub open_objects: u64,
     /// Objects with writes that are not yet durable.
     pub dirty_objects: u64,
+}
+
+impl Stats {
+    /// Names and values, for operators: requests as `stats.VERB`.
+    pub fn list(&self) -> Vec<(String, u64)> {
+        let verbs = Verb::ALL.iter().zip(self.requests);
+        let mut all: Vec<_> = verbs.map(|(v, n)| (format!("stats.{}", v.name()), n)).collect();
+        let others = [
+            ("errors", self.errors),
+            ("bytes_read", self.bytes_read),
+            ("bytes_written", self.bytes_written),
+            ("syncs", self.syncs),
+            ("checksums_compared", self.blocks_verified),
+            ("checksums_bad", self.blocks_bad),
+            ("writes_damaged", self.writes_damaged),
+            ("writes_at_once", self.writes_at_once),
+            ("reads_past_cache", self.reads_past_cache),
+            ("open_objects", self.open_objects),
+            ("dirty_objects", self.dirty_objects),
+        ];
+        all.extend(others.map(|(name, n)| (name.to_string(), n)));
+        all
+    }
 }
 
 #[derive(Default, Debug)]
@@ -80,6 +105,7 @@ pub(crate) struct Counters {
     pub(crate) blocks_bad: AtomicU64,
     pub(crate) writes_damaged: AtomicU64,
     pub(crate) writes_at_once: AtomicU64,
+    pub(crate) reads_past_cache: AtomicU64,
 }
 
 impl Counters {
@@ -95,6 +121,7 @@ impl Counters {
             blocks_bad: get(&self.blocks_bad),
             writes_damaged: get(&self.writes_damaged),
             writes_at_once: get(&self.writes_at_once),
+            reads_past_cache: get(&self.reads_past_cache),
             open_objects: 0,
             dirty_objects: 0,
         }

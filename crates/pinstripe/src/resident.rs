@@ -183,6 +183,10 @@ impl Resident {
                             (format!("{name}.{parameter}"), (bytes >> 10).to_string());
                         all.push(Param { name, value, writable: true });
                     }
+                    let counters = ost.stats().list().into_iter();
+                    all.extend(counters.map(|(n, v)| {
+                        fixed(format!("obdfilter.{}.{n}", target.name()), v.to_string())
+                    }));
                 }
                 if let Some(mdt) = target.mdt() {
                     let value = mdt.recall_timeout().as_secs().to_string();

@@ -88,6 +88,7 @@ impl Ost {
             };
             buffer.resize(want);
             if matches!(got, Ok(n) if n >= want) {
+                add(&self.counters.reads_past_cache, 1);
                 return Ok(want);
             }
         }

@@ -295,6 +295,10 @@ fn parameters_of_targets_are_with_the_processes_that_serve_them() {
     for part in ["MDT0000.recall_timeout_s=", "OST0000.direct_write_min_kb=512", "log.level=warn"] {
         assert!(both.contains(part), "{part} is missing in\n{both}");
     }
+    let counted = ask(&mgs.address, &["get_param", "obdfilter.OST0000.*"]).ok();
+    for part in ["obdfilter.OST0000.stats.write=0", "obdfilter.OST0000.checksums_bad=0"] {
+        assert!(counted.contains(part), "{part} is missing in\n{counted}");
+    }
     ask(&mgs.address, &["get_param", "OST0000.nonsense"]).refused(1, &["OST0000.nonsense"]);
     ask(&mgs.address, &["get_param", "OST0007.free"]).refused(1, &["no target OST0007"]);
     let words = ["set_param", "OST0000.direct_write_min_kb=1k", "log.level=debug"];
