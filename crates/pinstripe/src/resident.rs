@@ -12,6 +12,7 @@ use crate::cluster::{Own, gather};
 use crate::control::{Inside, Param, ProcessParams};
 use crate::mgs;
 use crate::node::Node;
+use crate::targets::Target;
 
 /// A process with servers, a mount, or both.
 pub struct Resident {
@@ -162,7 +163,6 @@ impl Resident {
     }
 
     fn own_params(&self) -> Vec<Param> {
-        let fixed = |name: String, value: String| Param { name, value, writable: false };
         let mut all = Vec::new();
         if let Some(client) = self.client.get() {
             all.extend(counted(&client.stats()).into_iter().map(|(n, v)| fixed(n, v.to_string())));
@@ -172,39 +172,48 @@ impl Resident {
             all.extend(
                 stats.list().into_iter().map(|(n, v)| fixed(format!("net.{n}"), v.to_string())),
             );
-            for target in node.targets() {
-                let name = target.name();
-                if let Some(ost) = target.ost() {
-                    for (parameter, bytes) in [
-                        (DIRECT_WRITE_MIN, ost.direct_write_min() as u64),
-                        (READS_IN_FLIGHT, ost.reads_in_flight()),
-                    ] {
-                        let (name, value) =
-                            (format!("{name}.{parameter}"), (bytes >> 10).to_string());
-                        all.push(Param { name, value, writable: true });
-                    }
-                    let counters = ost.stats().list().into_iter();
-                    all.extend(counters.map(|(n, v)| {
-                        fixed(format!("obdfilter.{}.{n}", target.name()), v.to_string())
-                    }));
-                }
-                if let Some(mdt) = target.mdt() {
-                    let value = mdt.recall_timeout().as_secs().to_string();
-                    let name = format!("{name}.{RECALL_TIMEOUT}");
-                    all.push(Param { name, value, writable: true });
-                }
-                if let Value::Object(state) = target.status() {
-                    let leases = state.get("leases").map(|l| leases(&name, l));
-                    all.extend(leases.into_iter().flatten().map(|(n, v)| fixed(n, v)));
-                    for (k, v) in state.iter().filter(|(_, v)| !v.is_object() && !v.is_array()) {
-                        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
-                        all.push(fixed(format!("{name}.{k}"), text));
-                    }
-                }
-            }
+            node.targets().iter().for_each(|target| all.extend(params_of(target)));
         }
         all
     }
+}
+
+fn fixed(name: String, value: String) -> Param {
+    Param { name, value, writable: false }
+}
+
+/// What a target can be told, what it counts and what it knows of itself; counters and leases under the names Lustre's users
+/// know.
+fn params_of(target: &Target) -> Vec<Param> {
+    let name = target.name();
+    let settable = |parameter: &str, value: u64| Param {
+        name: format!("{name}.{parameter}"),
+        value: value.to_string(),
+        writable: true,
+    };
+    let mut all = Vec::new();
+    if let Some(ost) = target.ost() {
+        all.push(settable(DIRECT_WRITE_MIN, ost.direct_write_min() as u64 >> 10));
+        all.push(settable(READS_IN_FLIGHT, ost.reads_in_flight() >> 10));
+        let counters = ost.stats().list().into_iter();
+        all.extend(counters.map(|(n, v)| fixed(format!("obdfilter.{name}.{n}"), v.to_string())));
+    }
+    if let Some(mdt) = target.mdt() {
+        all.push(settable(RECALL_TIMEOUT, mdt.recall_timeout().as_secs()));
+    }
+    let Value::Object(state) = target.status() else { return all };
+    for (key, shown) in [("done", "stats"), ("failed_operations", "failed")] {
+        let counted = state.get(key).and_then(Value::as_object).into_iter().flatten();
+        let shown = |verb: &str| format!("mdt.{name}.{shown}.{verb}");
+        all.extend(counted.map(|(verb, n)| fixed(shown(verb), n.to_string())));
+    }
+    let leases = state.get("leases").map(|l| leases(&name, l));
+    all.extend(leases.into_iter().flatten().map(|(n, v)| fixed(n, v)));
+    for (k, v) in state.iter().filter(|(_, v)| !v.is_object() && !v.is_array()) {
+        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
+        all.push(fixed(format!("{name}.{k}"), text));
+    }
+    all
 }
 
 /// A client's counters under the names Lustre's users know: `mdc` talks to the MDT, `osc` to the

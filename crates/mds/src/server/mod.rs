@@ -6,6 +6,7 @@
 
 mod accessed;
 mod commit;
+mod counts;
 mod earn;
 mod exec;
 mod fence;

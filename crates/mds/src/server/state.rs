@@ -13,6 +13,7 @@ use proto::{Errno, Fid, Wire};
 use rustc_hash::FxHashMap as HashMap;
 
 use super::commit::{Flight, Group};
+use super::counts::Counts;
 use super::fence::Fencing;
 use super::pace::Pace;
 use super::recall::{Halt, Leases};
@@ -121,6 +122,8 @@ pub struct State {
     pub leases: Leases,
     /// Clients that are shut out.
     pub fencing: Fencing,
+    /// What was done.
+    pub counts: Counts,
     /// Last transaction number given.
     pub transno: u64,
     /// Last durable one.
@@ -163,6 +166,7 @@ impl State {
             sole: Sole::default(),
             leases: Leases::default(),
             fencing: Fencing::default(),
+            counts: Counts::default(),
             transno: last,
             committed: last,
             failed: false,
@@ -246,6 +250,7 @@ impl State {
             return self.fail(task, errno);
         }
         while let Some(op) = task.op() {
+            let verb = op.verb();
             let special = match self.holds_back(op) {
                 Ok(false) => self.special(session, task.current, op),
                 Ok(true) => {
@@ -274,6 +279,7 @@ impl State {
                     }
                 },
             };
+            self.counts.ended(verb, matches!(res, Res::Failed { .. }));
             task.next += 1;
             task.settles = self.must_settle(&res);
             if task.add(res) {

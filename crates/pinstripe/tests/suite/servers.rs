@@ -299,6 +299,9 @@ fn parameters_of_targets_are_with_the_processes_that_serve_them() {
     for part in ["obdfilter.OST0000.stats.write=0", "obdfilter.OST0000.checksums_bad=0"] {
         assert!(counted.contains(part), "{part} is missing in\n{counted}");
     }
+    // The OST's server has asked how it is, the MDT has asked its own.
+    let counted = ask(&mgs.address, &["get_param", "mdt.MDT0000.*"]).ok();
+    assert!(counted.contains("mdt.MDT0000.stats.Status="), "{counted}");
     ask(&mgs.address, &["get_param", "OST0000.nonsense"]).refused(1, &["OST0000.nonsense"]);
     ask(&mgs.address, &["get_param", "OST0007.free"]).refused(1, &["no target OST0007"]);
     let words = ["set_param", "OST0000.direct_write_min_kb=1k", "log.level=debug"];
