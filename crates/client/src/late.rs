@@ -3,7 +3,8 @@
 //! Role: of a file that others have open, too, the bytes of each write go through to the OSTs before it
 //! returns, or wait where nobody else comes ([`crate::lockahead`]). What it did to size and times is kept here
 //! under `LS_LATE` and told in one report: when the MDT calls the lease back, because somebody looks at the
-//! file or sets something of it; before a change made here; at fsync and close; and with a later write, so that a writer that is left alone hears of it.
+//! file or sets something of it; before a change made here; at fsync and close; and with a later write, so
+//! that a writer that is left alone hears of it.
 //! Assumptions: while this client has the file open for writing its inode is marked, so that sizes
 //! are asked of the OSTs whatever the MDT was told; a mark is durable before the first byte is written.
 //! Never does: tell of bytes that no OST has; of a size that another has cut since: who cuts calls the lease back first

@@ -2,8 +2,9 @@
 //!
 //! Role: bytes of a file that is this client's alone (`owns`) go into memory and later to their
 //! servers, also those of O_DIRECT, which promises nothing about when they arrive; those of a file
-//! others use (but see [`crate::lockahead`]), and of O_DIRECT with O_SYNC, go through before the call returns. Files begin inline and move to objects when
-//! they outgrow the MDT's limit. Never does: hold a lock of state over an RPC.
+//! others use (but see [`crate::lockahead`]), and of O_DIRECT with O_SYNC, go through before the call returns.
+//! Files begin inline and move to objects when they outgrow the MDT's limit. Never does: hold a lock of state
+//! over an RPC.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

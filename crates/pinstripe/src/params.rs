@@ -138,7 +138,7 @@ pub fn get(args: &GetParamArgs, common: &Common) -> Outcome<()> {
     Ok(())
 }
 
-/// Changes parameters: of one process all or none.
+/// Changes parameters, all or none: every process is asked first whether it would.
 pub fn set(args: &SetParamArgs, common: &Common) -> Outcome<()> {
     let meant = WhichArgs {
         mountpoint: args.mount.clone(),
@@ -157,9 +157,13 @@ pub fn set(args: &SetParamArgs, common: &Common) -> Outcome<()> {
     for (name, value) in wanted {
         settings.entry(reach.to(&name)?).or_default().push((name, value));
     }
+    for (address, settings) in &settings {
+        control::check_params(&reach.process(address.as_ref()).session, settings)?;
+    }
     let mut done = Vec::new();
     for (address, settings) in settings {
         let session = &reach.process(address.as_ref()).session;
+        // One that was lost since.
         control::set_params(session, &settings).map_err(|e| match done.is_empty() {
             true => e,
             false => {

@@ -202,8 +202,9 @@ fn params_of(target: &Target) -> Vec<Param> {
         all.push(settable(RECALL_TIMEOUT, mdt.recall_timeout().as_secs()));
     }
     let Value::Object(state) = target.status() else { return all };
-    for (key, shown) in [("done", "stats"), ("failed_operations", "failed")] {
-        let counted = state.get(key).and_then(Value::as_object).into_iter().flatten();
+    for (key, shown) in [("done", "stats"), ("failed", "failed")] {
+        let counted = state.get("operations").and_then(|all| all[key].as_object());
+        let counted = counted.into_iter().flatten();
         let shown = |verb: &str| format!("mdt.{name}.{shown}.{verb}");
         all.extend(counted.map(|(verb, n)| fixed(shown(verb), n.to_string())));
     }

@@ -25,8 +25,7 @@ pub fn json(s: &State) -> Vec<u8> {
         .collect();
     let [done, failed] = s.counts.all();
     let v = json!({
-        "done": done,
-        "failed_operations": failed,
+        "operations": { "done": done, "failed": failed },
         "transno": s.transno,
         "last_committed": s.committed,
         "dirty_records": s.ns.cache.dirty(),

@@ -180,7 +180,7 @@ pub struct GetParamArgs {
 /// `pinstripe set_param`
 #[derive(Clone, Debug, Args)]
 pub struct SetParamArgs {
-    /// NAME=VALUE; names that do not exist are refused, and then nothing of that process is changed. One that names a target
+    /// NAME=VALUE; names that do not exist are refused, and then nothing is changed. One that names a target
     /// (OST0000.reads_in_flight_kb) is set where that is served
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub settings: Vec<String>,

@@ -8,7 +8,7 @@ use proto::wire::{List, Wire};
 use proto::{Errno, Fid};
 use serde_json::Value;
 
-use super::{CLUSTER, GET_PARAMS, PATHS, Param, SET_PARAMS, STATUS, TARGET};
+use super::{CHECK_PARAMS, CLUSTER, GET_PARAMS, PATHS, Param, SET_PARAMS, STATUS, TARGET};
 use crate::failure::{Doing, Failure, Outcome};
 use crate::host::describe;
 
@@ -65,10 +65,19 @@ pub fn get_params(session: &Session) -> Outcome<Vec<Param>> {
     serde_json::from_slice(&body).doing(|| "unreadable parameters".into())
 }
 
+/// Asks whether parameters can be changed so.
+pub fn check_params(session: &Session, settings: &[(String, String)]) -> Outcome<()> {
+    give(session, CHECK_PARAMS, settings)
+}
+
 /// Changes parameters, all or none.
 pub fn set_params(session: &Session, settings: &[(String, String)]) -> Outcome<()> {
+    give(session, SET_PARAMS, settings)
+}
+
+fn give(session: &Session, opcode: u16, settings: &[(String, String)]) -> Outcome<()> {
     let body = serde_json::to_vec(settings).doing(|| "settings".into())?;
-    call(session, SET_PARAMS, body).map(|_| ())
+    call(session, opcode, body).map(|_| ())
 }
 
 /// The paths of a file.

@@ -6,7 +6,9 @@
 mod ask;
 mod service;
 
-pub use ask::{ask_cluster, ask_paths, ask_status, get_params, open, open_within, set_params};
+pub use ask::{
+    ask_cluster, ask_paths, ask_status, check_params, get_params, open, open_within, set_params,
+};
 pub use service::{Control, Inside, Param, ProcessParams};
 
 /// Name of the target.
@@ -21,3 +23,5 @@ pub const SET_PARAMS: u16 = 0x0503;
 pub const CLUSTER: u16 = 0x0505;
 /// Paths of a FID; body the FID as text, the reply a list of byte strings.
 pub const PATHS: u16 = 0x0504;
+/// Whether `SET_PARAMS` with this body would be done; nothing is changed.
+pub const CHECK_PARAMS: u16 = 0x0506;

@@ -9,7 +9,7 @@ use proto::{Errno, Fid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CLUSTER, GET_PARAMS, PATHS, SET_PARAMS, STATUS, TARGET};
+use super::{CHECK_PARAMS, CLUSTER, GET_PARAMS, PATHS, SET_PARAMS, STATUS, TARGET};
 use crate::failure::Outcome;
 use crate::mgs::refuse;
 use crate::worker::Worker;
@@ -88,10 +88,8 @@ fn answer(inside: &dyn Inside, request: &Request) -> Response {
             Ok(json) => Response::ok(json),
             Err(e) => refuse(Errno::EIO, &e.to_string()),
         },
-        SET_PARAMS => match set(inside, &request.body) {
-            Ok(()) => Response::ok(Vec::new()),
-            Err(why) => refuse(Errno::EINVAL, &why),
-        },
+        SET_PARAMS => set(inside, &request.body, &[false, true]),
+        CHECK_PARAMS => set(inside, &request.body, &[false]),
         PATHS => match paths(inside, &request.body) {
             Ok(body) => Response::ok(body),
             Err(e) => refuse(e, &e.to_string()),
@@ -100,14 +98,16 @@ fn answer(inside: &dyn Inside, request: &Request) -> Response {
     }
 }
 
-fn set(inside: &dyn Inside, body: &[u8]) -> Result<(), String> {
-    let wanted: Vec<(String, String)> = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    for apply in [false, true] {
-        for (name, value) in &wanted {
-            inside.set_param(name, value, apply)?;
-        }
+/// Goes over all of them as often as is said, to check or to apply.
+fn set(inside: &dyn Inside, body: &[u8], passes: &[bool]) -> Response {
+    let each = |wanted: Vec<(String, String)>| {
+        let mut all = passes.iter().flat_map(|apply| wanted.iter().map(move |w| (w, *apply)));
+        all.try_for_each(|((name, value), apply)| inside.set_param(name, value, apply))
+    };
+    match serde_json::from_slice(body).map_err(|e| e.to_string()).and_then(each) {
+        Ok(()) => Response::ok(Vec::new()),
+        Err(why) => refuse(Errno::EINVAL, &why),
     }
-    Ok(())
 }
 
 fn paths(inside: &dyn Inside, body: &[u8]) -> Result<Vec<u8>, Errno> {

@@ -430,5 +430,8 @@ fn parameters_of_targets_are_set_within_their_range() {
         assert_eq!(get(name), format!("{name}={value}\n"));
     }
     set("OST0000.recall_timeout_s=30").refused(1, &["OST0000.recall_timeout_s"]);
+    let words = ["set_param", "log.level=debug", "OST0000.nonsense=1", "--mount", mnt];
+    run(&words).refused(1, &["OST0000.nonsense"]);
+    assert_eq!(get("log.level"), "log.level=warn\n", "all or nothing");
     p.down().ok();
 }

@@ -304,10 +304,12 @@ fn parameters_of_targets_are_with_the_processes_that_serve_them() {
     assert!(counted.contains("mdt.MDT0000.stats.Status="), "{counted}");
     ask(&mgs.address, &["get_param", "OST0000.nonsense"]).refused(1, &["OST0000.nonsense"]);
     ask(&mgs.address, &["get_param", "OST0007.free"]).refused(1, &["no target OST0007"]);
-    let words = ["set_param", "OST0000.direct_write_min_kb=1k", "log.level=debug"];
-    let parts = ["1k", "direct_write_min_kb", "set before that: log.level=debug"];
-    ask(&mgs.address, &words).refused(1, &parts);
-    assert_eq!(ask(&ost.address, &["get_param", name]).ok(), set);
+    for wrong in ["OST0000.direct_write_min_kb=1k", "OST0000.nonsense=1", "MDT0000.nonsense=1"] {
+        let words = ["set_param", "log.level=debug", &format!("{name}=256"), wrong];
+        ask(&mgs.address, &words).refused(1, &[wrong.split_once('=').unwrap().0]);
+        assert_eq!(ask(&ost.address, &["get_param", name]).ok(), set, "all or nothing");
+        assert_eq!(ask(&mgs.address, &["get_param", "log.level"]).ok(), "log.level=warn\n");
+    }
     ost.kill();
     ask(&mgs.address, &["get_param", name]).refused(1, &["OST0000", "cannot reach"]);
     mdt.stop();
